@@ -1,0 +1,1 @@
+"""Ledger and broker in SQLite files: the embedded default, for one host."""

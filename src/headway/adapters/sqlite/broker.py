@@ -1,0 +1,106 @@
+"""A broker in a SQLite file of its own: queues, sessions, redelivery. It fences nothing beyond its own session."""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+import uuid
+from collections.abc import Sequence
+
+from headway.adapters.sqlite.routing import Routing
+from headway.adapters.sqlite.statements import script, statements
+from headway.adapters.sqlite.store import Store, prepare
+from headway.core.event import Letter
+from headway.ports.broker import Delivery, Subscription
+
+SQL = statements("broker.sql")
+SCHEMA_VERSION = 1
+
+
+class SQLiteBroker:
+    """One session with the broker. When it has not received for `timeout` seconds, what it holds goes to others."""
+
+    def __init__(self, store: Store, *, timeout: float = 30.0) -> None:
+        """Serve this file; `migrate` makes its tables."""
+        self._store = store
+        self._timeout = timeout
+        self._session = uuid.uuid4().hex
+        self._alive_since = float("-inf")
+        self._routing = Routing()
+
+    async def migrate(self) -> None:
+        """Make the tables; after a restart of the host, no session is alive."""
+
+        def migrate(db: sqlite3.Connection) -> None:
+            schema = script("broker_schema.sql") + script("routing_schema.sql")
+
+            def rebase() -> None:
+                db.execute("DELETE FROM session")
+
+            prepare(db, kind="broker", version=SCHEMA_VERSION, create=schema, rebase=rebase)
+
+        await self._store.write(migrate)
+
+    async def publish(self, letter: Letter) -> None:
+        """Put the event into the queue of each service that wants it."""
+        await self._store.write(lambda db: self._route(db, letter))
+
+    async def receive(self, queue: str, limit: int) -> Sequence[Delivery]:
+        """Take messages that no living session holds."""
+        renew = time.monotonic() - self._alive_since > self._timeout / 3
+        asked = {"queue": queue, "limit": limit, "session": self._session, "timeout": self._timeout}
+
+        def receive(db: sqlite3.Connection) -> list[Delivery]:
+            if renew:
+                db.execute(SQL["keep_alive"], asked)
+            db.execute(SQL["forget_dead"])
+            rows = db.execute(SQL["receive"], asked).fetchall() if limit > 0 else []
+            rows.sort(key=lambda row: row["id"])
+            return [Delivery(str(row["id"]), row["body"], row["deliveries"]) for row in rows]
+
+        before = time.monotonic()
+        deliveries = await self._store.write(receive)
+        if renew:
+            self._alive_since = before
+        return deliveries
+
+    async def acknowledge(self, delivery: Delivery) -> None:
+        """Remove the message, if it is still ours."""
+        await self._store.write(lambda db: db.execute(SQL["acknowledge"], self._held(delivery)))
+
+    async def give_back(self, delivery: Delivery) -> None:
+        """Let others have the message, if it is still ours."""
+        await self._store.write(lambda db: db.execute(SQL["give_back"], self._held(delivery)))
+
+    async def close(self) -> None:
+        """End the session and let go of the file."""
+        await self._store.write(lambda db: db.execute(SQL["end_session"], {"session": self._session}))
+        await self._store.close()
+
+    async def declare(self, service: str, subscriptions: Sequence[Subscription]) -> None:
+        """Make the service's subscriptions exactly these."""
+
+        def declare(db: sqlite3.Connection) -> None:
+            for letter in self._routing.declare(db, service, subscriptions):
+                self._route(db, letter)
+
+        await self._store.write(declare)
+
+    async def unrouted(self) -> int:
+        """How many events nobody has subscribed to."""
+        return await self._store.read(self._routing.unrouted)
+
+    async def depths(self) -> dict[str, int]:
+        """How many messages each queue holds, delivered ones included."""
+        rows = await self._store.read(lambda db: db.execute(SQL["depth"]).fetchall())
+        return {row["queue"]: row["count"] for row in rows}
+
+    def _route(self, db: sqlite3.Connection, letter: Letter) -> None:
+        queues = sorted({wanted.service for wanted in self._routing.subscribers(db, letter)})
+        for queue in queues:
+            db.execute(SQL["enqueue"], {"queue": queue, "body": letter.body})
+        if not queues:
+            self._routing.keep(db, letter)
+
+    def _held(self, delivery: Delivery) -> dict[str, object]:
+        return {"id": int(delivery.tag), "session": self._session, "deliveries": delivery.deliveries}

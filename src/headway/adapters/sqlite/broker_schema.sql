@@ -1,0 +1,12 @@
+-- Messages in queues, one queue a service, and the sessions that hold them.
+CREATE TABLE message (
+    id INTEGER PRIMARY KEY AUTOINCREMENT,
+    queue TEXT NOT NULL,
+    body BLOB NOT NULL,
+    session TEXT,
+    deliveries INTEGER NOT NULL DEFAULT 0,
+    born_date REAL NOT NULL
+) STRICT;
+CREATE INDEX message_queue ON message (queue, id);
+
+CREATE TABLE session (id TEXT PRIMARY KEY, alive_until REAL NOT NULL) STRICT, WITHOUT ROWID;

@@ -1,0 +1,1 @@
+"""The composition root: the only reader of URLs, environment, files and arguments."""

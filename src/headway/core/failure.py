@@ -1,0 +1,111 @@
+"""What kind of failure an error is.
+
+The most specific type in the error's own method resolution order decides; where nothing but `Exception` is known of
+it, its `__cause__`, then the members of an exception group. At a tie the kind that is not retried wins.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from headway import errors
+
+
+class Kind(StrEnum):
+    """The closed set of failure kinds."""
+
+    NOT_VISIBLE = "not_visible"
+    TRANSIENT = "transient"
+    THROTTLED = "throttled"
+    DEPENDENCY_DOWN = "dependency_down"
+    CONFLICT = "conflict"
+    PERMANENT = "permanent"
+    POISON = "poison"
+    CANCELLED = "cancelled"
+    LEASE_LOST = "lease_lost"
+    UNKNOWN = "unknown"
+
+
+FINAL = frozenset({Kind.PERMANENT, Kind.POISON})
+"""Kinds that are tried once."""
+
+UNCHARGED = frozenset({Kind.CANCELLED, Kind.LEASE_LOST})
+"""Kinds that say nothing about the work itself: no attempt is charged."""
+
+REFUSED = frozenset({Kind.THROTTLED, Kind.PERMANENT, Kind.CONFLICT})
+"""Kinds that say that the receiver refused: an effect that ended so did not happen."""
+
+BUILT_IN: dict[type[BaseException], Kind] = {
+    errors.DocumentNotFoundError: Kind.NOT_VISIBLE,
+    errors.CodecError: Kind.POISON,
+    errors.PayloadError: Kind.PERMANENT,
+    errors.LeaseLost: Kind.LEASE_LOST,
+    errors.KeyReuseError: Kind.PERMANENT,
+    errors.Conflict: Kind.CONFLICT,
+    errors.ConfigError: Kind.PERMANENT,
+    errors.HeadwayError: Kind.TRANSIENT,
+    ConnectionError: Kind.TRANSIENT,
+    TimeoutError: Kind.TRANSIENT,
+    FileNotFoundError: Kind.PERMANENT,
+    PermissionError: Kind.PERMANENT,
+    IsADirectoryError: Kind.PERMANENT,
+    NotADirectoryError: Kind.PERMANENT,
+    OSError: Kind.TRANSIENT,
+    TypeError: Kind.PERMANENT,
+    ValueError: Kind.PERMANENT,
+    AttributeError: Kind.PERMANENT,
+    LookupError: Kind.PERMANENT,
+    NameError: Kind.PERMANENT,
+    AssertionError: Kind.PERMANENT,
+    ArithmeticError: Kind.PERMANENT,
+    ImportError: Kind.PERMANENT,
+    SyntaxError: Kind.PERMANENT,
+    NotImplementedError: Kind.PERMANENT,
+    RecursionError: Kind.PERMANENT,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """One failed execution: its kind, the rule that said so, and what is kept of the error for people."""
+
+    kind: Kind
+    rule: str
+    error_type: str
+    message: str
+    retry_after: float | None = None
+
+
+def classify(error: BaseException) -> Failure:
+    """Say what kind of failure `error` is, and which rule decided."""
+    kind, rule = _kind_of(error, frozenset())
+    after = getattr(error, "retry_after", None)
+    if isinstance(after, bool) or not isinstance(after, (int, float)) or not 0 <= after < float("inf"):
+        after = None
+    return Failure(kind, rule, type(error).__name__, str(error), after)
+
+
+def _kind_of(error: BaseException, seen: frozenset[int]) -> tuple[Kind, str]:
+    if not isinstance(error, (Exception, BaseExceptionGroup)):
+        return Kind.CANCELLED, type(error).__name__
+    for cls in type(error).__mro__:
+        if cls in BUILT_IN:
+            return BUILT_IN[cls], cls.__name__
+    seen |= {id(error)}
+    if error.__cause__ is not None and id(error.__cause__) not in seen:
+        kind, rule = _kind_of(error.__cause__, seen)
+        if kind is not Kind.UNKNOWN:
+            return kind, f"{rule} (cause)"
+    if isinstance(error, BaseExceptionGroup):
+        return _kind_of_group(error, seen)
+    return Kind.UNKNOWN, "nothing known"
+
+
+def _kind_of_group(group: BaseExceptionGroup[BaseException], seen: frozenset[int]) -> tuple[Kind, str]:
+    members = [_kind_of(member, seen) for member in group.exceptions if id(member) not in seen]
+    cancelled = [found for found in members if found[0] is Kind.CANCELLED]
+    final = [found for found in members if found[0] in FINAL]
+    known = [found for found in members if found[0] is not Kind.UNKNOWN]
+    kind, rule = (cancelled or final or known or [(Kind.UNKNOWN, "nothing known")])[0]
+    return kind, f"{rule} (in group)"

@@ -1,0 +1,1 @@
+"""The only place with clocks, tasks and threads: calls, leases, the consumer, the relay."""

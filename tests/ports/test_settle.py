@@ -1,0 +1,24 @@
+"""A settle is atomic, fenced, and safe to repeat."""
+
+from __future__ import annotations
+
+from headway.core.settlements import Done, Lost, Settled
+from headway.core.states import State
+from tests.world import World
+
+
+async def test_a_settle_whose_answer_was_lost_is_told_what_it_did(world: World) -> None:
+    seen = await world.won("a")
+    first = await world.settle(seen, Done(value=b"1"), token="once")
+    again = await world.settle(seen, Done(value=b"1"), token="once")
+    assert first == Settled(State.DONE, first.epoch) if isinstance(first, Settled) else False
+    assert again == Settled(State.DONE, first.epoch, again=True)
+    assert (await world.item("a")).successes == 1
+
+
+async def test_a_settle_of_somebody_else_from_the_same_sight_is_lost(world: World) -> None:
+    seen = await world.won("a")
+    await world.settle(seen, Done(value=b"1"), token="mine")
+    other = await world.settle(seen, Done(value=b"2"), token="theirs")
+    assert isinstance(other, Lost)
+    assert (await world.item("a")).outcome == b"1"
