@@ -91,9 +91,11 @@ def letter(event_id: str = "", *, event_type: str = "JSONParsed", data: object =
 
 
 @asynccontextmanager
-async def open_world(path: Path, *, embedded: bool = True, **clocks: float) -> AsyncIterator[World]:
+async def open_world(
+    path: Path, *, embedded: bool = True, skew: float = 0.0, wall_skew: float = 0.0
+) -> AsyncIterator[World]:
     """Open a ledger file as one client does; others may have it open at the same time."""
-    store = Store(path, **clocks)
+    store = Store(path, skew=skew, wall_skew=wall_skew)
     ledger = SQLiteLedger(store, embedded=embedded, read_data=envelope.data_of)
     await ledger.migrate()
     try:
@@ -103,9 +105,9 @@ async def open_world(path: Path, *, embedded: bool = True, **clocks: float) -> A
 
 
 @asynccontextmanager
-async def open_broker(path: Path, *, timeout: float = 10.0, **clocks: float) -> AsyncIterator[SQLiteBroker]:
+async def open_broker(path: Path, *, alive: float = 10.0, skew: float = 0.0) -> AsyncIterator[SQLiteBroker]:
     """Open a broker file as one session."""
-    broker = SQLiteBroker(Store(path, **clocks), timeout=timeout)
+    broker = SQLiteBroker(Store(path, skew=skew), timeout=alive)
     await broker.migrate()
     try:
         yield broker

@@ -108,7 +108,7 @@ def requeue(
     dry_run: bool,  # noqa: FBT001 - click passes flags so
     output: str,
 ) -> None:
-    """Bring dead letters back, each in a new round with its whole budget and time. `-` reads ids from standard input."""
+    """Bring dead letters back, each in a new round with its whole budget and time. `-` reads ids from stdin."""
 
     async def act(to: Ledger, item: Item) -> Outcome:
         return await dead_letters.requeue(to, item, reason=reason, by=actor())
@@ -129,7 +129,7 @@ def discard(
     dry_run: bool,  # noqa: FBT001 - click passes flags so
     output: str,
 ) -> None:
-    """Give dead letters up: they stay on record and are removed after their time. `-` reads ids from standard input."""
+    """Give dead letters up: they stay on record and are removed after their time. `-` reads ids from stdin."""
 
     async def act(to: Ledger, item: Item) -> Outcome:
         return await dead_letters.discard(to, item, reason=reason, by=actor())
