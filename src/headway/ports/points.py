@@ -20,7 +20,7 @@ class Point(Enum):
     RETURNED = "the same: the handler ran and its result is lost, so it runs again"
     FAILED = "the same: the failure is not charged as an attempt, the crash is"
     NOTED = "the failed attempt is charged; the lease runs out, and the rest of the budget is kept"
-    WRITTEN = "inside the settle, before its commit: as if the settle had not begun"
+    WRITTEN = "inside a transaction of the ledger, before its commit: as if it had not begun"
     SETTLED = "the outcome is durable; the broker redelivers, and the claim's answer acknowledges it"
     ACKNOWLEDGED = "nothing is left to do"
     HEADS_TAKEN = "the event is still in the outbox: the next leader publishes it"

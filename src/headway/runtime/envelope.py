@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+import uuid
 from datetime import UTC, datetime
 from typing import Annotated, Any, TypeVar
 
@@ -44,6 +46,22 @@ def encode(event: Event[Any]) -> Letter:
     except (TypeError, ValueError) as error:
         raise PayloadError(f"the data of {event.event_type} cannot be written as JSON: {error}") from error
     return Letter(event.event_id, event.event_type, body, event.order_key, not_after(event))
+
+
+def new_letter(
+    event_type: str, data: object, *, event_id: str | None = None, headers: dict[str, str] | None = None
+) -> Letter:
+    """An event of now, ready to be carried."""
+    event: Event[object] = Event(
+        event_type=event_type,
+        data=data,
+        event_id=event_id or str(uuid.uuid4()),
+        timestamp=timestamp(time.time()),
+        headers=headers or {},
+    )
+    letter = encode(event)
+    decode(letter.body)  # what no service could read is refused here, by its sender
+    return letter
 
 
 def decode(body: bytes) -> Event[Any]:

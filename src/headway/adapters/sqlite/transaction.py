@@ -11,6 +11,7 @@ from typing import Any, NoReturn
 from headway.adapters.sqlite.store import Store, begin, translated, undo
 from headway.adapters.sqlite.turn import Turn
 from headway.errors import TransactionExpired
+from headway.ports.points import Point
 
 
 class HandlerConnection(sqlite3.Connection):
@@ -65,6 +66,7 @@ class SQLiteTransaction:
             connection = self.connection
             try:
                 connection.set_authorizer(None)
+                self._store.probe(Point.WRITTEN)
                 with translated():
                     connection.execute("COMMIT")
             finally:

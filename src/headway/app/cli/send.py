@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-import time
-import uuid
 from typing import IO, Any
 
 import click
 
 from headway.app.cli.shown import broker_option, ledger_option, output_option, run_async, show_json
 from headway.app.wiring import open_parts
-from headway.core.event import Event, Letter
+from headway.core.event import Letter
 from headway.errors import ConfigError
 from headway.runtime import envelope
 
@@ -39,28 +37,12 @@ def send(
     if data is not None and file is not None:
         raise click.UsageError("give --data or --file, not both")
     headers = {} if not_after is None else {"not_after": not_after}
-    letter = new_letter(event_type, _read(data, file), event_id=event_id, headers=headers)
+    letter = envelope.new_letter(event_type, _read(data, file), event_id=event_id, headers=headers)
     run_async(_send(letter, ledger, broker))
     if output == "json":
         show_json({"event_id": letter.event_id, "event_type": event_type})
     else:
         click.echo(f"sent {event_type} as {letter.event_id}")
-
-
-def new_letter(
-    event_type: str, data: object, *, event_id: str | None = None, headers: dict[str, str] | None = None
-) -> Letter:
-    """An event of now, ready to be carried."""
-    event: Event[object] = Event(
-        event_type=event_type,
-        data=data,
-        event_id=event_id or str(uuid.uuid4()),
-        timestamp=envelope.timestamp(time.time()),
-        headers=headers or {},
-    )
-    letter = envelope.encode(event)
-    envelope.decode(letter.body)  # what no service could read is refused here, by its sender
-    return letter
 
 
 def _read(data: str | None, file: IO[bytes] | None) -> Any:
