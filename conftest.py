@@ -37,7 +37,7 @@ def _python(example: Example) -> None:
 def _bash(example: Example) -> str | None:
     directory = example.namespace["directory"].name
     environment = {name: value for name, value in os.environ.items() if not name.startswith("HEADWAY_")}
-    ran = subprocess.run(
+    ran = subprocess.run(  # noqa: S603 - our own documents
         ["bash", "-euo", "pipefail", "-c", str(example.parsed)],  # noqa: S607 - bash as the reader has it
         cwd=directory,
         env=environment,

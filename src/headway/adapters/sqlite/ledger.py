@@ -11,7 +11,7 @@ from typing import Any
 
 from headway.adapters.sqlite.routing import Routing
 from headway.adapters.sqlite.statements import script, statements
-from headway.adapters.sqlite.store import Row, Store, prepare
+from headway.adapters.sqlite.store import Row, Store, prepare, translated
 from headway.adapters.sqlite.transaction import SQLiteTransaction
 from headway.core import claims
 from headway.core.decide import Reason
@@ -181,7 +181,8 @@ class SQLiteLedger:
     def _settle_within(
         self, transaction: SQLiteTransaction, seen: Item, planned: Plan, by: str, token: str
     ) -> Settled | Lost:
-        answer = self._settle(transaction.connection, seen, planned, by, token)
+        with translated():
+            answer = self._settle(transaction.connection, seen, planned, by, token)
         if isinstance(answer, Settled):
             transaction.commit()
         return answer

@@ -6,6 +6,7 @@ import asyncio
 import sqlite3
 import threading
 from concurrent.futures import Future
+from contextlib import suppress
 from typing import Any, NoReturn
 
 from headway.adapters.sqlite.store import Store, begin, translated, undo
@@ -86,13 +87,15 @@ class SQLiteTransaction:
             f"the ctx.transaction() block was open for more than {self._bound:.1f} s, so it was rolled back: "
             "nobody else can write meanwhile; do slow work before the block, or give the stage a longer lease"
         )
-        self._connection.interrupt()
+        with suppress(sqlite3.ProgrammingError):  # it was closed just now
+            self._connection.interrupt()
         self._roll_back(why)
 
     def _end(self, why: str) -> None:
         self._ended = why
         self._watch.cancel()
-        self._connection.set_authorizer(None)
+        # A statement that a handler still runs must not slip in after the rollback, where it would commit by itself.
+        self._connection.set_authorizer(_only_rollback)
         undo(self._connection)
         self._connection.close()
         self._store.turn.pass_on()
@@ -102,6 +105,11 @@ def _no_end(action: int, argument: str | None, *_: object) -> int:
     """Deny COMMIT and ROLLBACK as SQL text too; savepoints are the handler's own."""
     ends = action == sqlite3.SQLITE_TRANSACTION and argument in {"COMMIT", "ROLLBACK"}
     return sqlite3.SQLITE_DENY if ends else sqlite3.SQLITE_OK
+
+
+def _only_rollback(action: int, argument: str | None, *_: object) -> int:
+    rolls_back = action == sqlite3.SQLITE_TRANSACTION and argument == "ROLLBACK"
+    return sqlite3.SQLITE_OK if rolls_back else sqlite3.SQLITE_DENY
 
 
 class SQLiteTransactions:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import os
+import socket
 
 import click
 
@@ -37,7 +39,9 @@ def run(
         format="%(asctime)s %(levelname)s %(name)s: %(message)s",
     )
     try:
-        settings = Settings(concurrency=concurrency, lease=lease, grace=grace)
+        settings = Settings(
+            concurrency=concurrency, lease=lease, grace=grace, name=f"{socket.gethostname()}/{os.getpid()}"
+        )
     except ValueError as error:
         raise ConfigError(str(error)) from error
     run_async(_run(load(target), ledger, broker, settings))

@@ -10,7 +10,6 @@ import asyncio
 import os
 import signal
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -65,5 +64,5 @@ async def parse(event: Event[ArchiveIngested], ctx: Context) -> None:
 def count(event: Event[ArchiveParsed], ctx: SyncContext) -> None:
     """The second stage: writes its result into the ledger's database, in the transaction that settles it."""
     with ctx.transaction() as db:
-        row: tuple[Any, ...] = (event.data.archive, event.data.messages)
-        db.execute("INSERT INTO demo_result (archive, messages) VALUES (?, ?)", row)
+        db.execute("CREATE TABLE IF NOT EXISTS demo_result (archive INTEGER PRIMARY KEY, messages INTEGER)")
+        db.execute("INSERT INTO demo_result VALUES (?, ?)", (event.data.archive, event.data.messages))

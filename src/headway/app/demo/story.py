@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import os
 import signal
-import sqlite3
 import subprocess
 import sys
 import time
@@ -85,15 +84,14 @@ class Story:
                 return await self._tell(parts)
 
     async def _tell(self, parts: Parts) -> Account:
-        with sqlite3.connect(self.path) as db:
-            db.execute("CREATE TABLE demo_result (archive INTEGER PRIMARY KEY, messages INTEGER NOT NULL) STRICT")
         self._say(f"{WORKERS} workers run a service of two stages on one SQLite file, with leases of {LEASE:g} s")
-        await self._until(self._declared)
+        await self._until(lambda: self._declared(parts))
         await self._send_and_kill(parts)
         await self._poison(parts)
         await self._late(parts)
         await self._mend(parts)
-        return account(self._sent, await self._items(parts), self._results())
+        results = await self._rows(parts, "SELECT archive FROM demo_result")
+        return account(self._sent, await self._items(parts), results)
 
     async def _send_and_kill(self, parts: Parts) -> None:
         letters = [self._letter(archive) for archive in range(1, self._events + 1) if archive != POISON]
@@ -143,9 +141,8 @@ class Story:
 
     # -- what the conditions ask
 
-    async def _declared(self) -> bool:
-        with sqlite3.connect(self.path) as db:
-            return bool(db.execute("SELECT count(*) FROM subscription").fetchone()[0] == 2)
+    async def _declared(self, parts: Parts) -> bool:
+        return len(await self._rows(parts, "SELECT stage FROM subscription")) == 2
 
     async def _done(self, parts: Parts, count: int) -> bool:
         tallies = await parts.ledger.count()
@@ -164,9 +161,13 @@ class Story:
             items += page
         return items
 
-    def _results(self) -> Sequence[int]:
-        with sqlite3.connect(self.path) as db:
-            return [row[0] for row in db.execute("SELECT archive FROM demo_result")]
+    async def _rows(self, parts: Parts, query: str) -> Sequence[int]:
+        """Read what the handlers wrote: it is in the ledger's own database."""
+        transaction = await parts.transactions.begin(bound=LEASE)
+        try:
+            return [row[0] for row in transaction.connection.execute(query)]
+        finally:
+            await transaction.roll_back()
 
     @contextlib.contextmanager
     def _working(self) -> Iterator[None]:
