@@ -7,7 +7,6 @@ The sample is drawn around `min(base * factor**(k-1), cap)` and the range that i
 from __future__ import annotations
 
 import hashlib
-import math
 from enum import StrEnum
 
 
@@ -24,9 +23,10 @@ def nominal_delay(retry: int, *, base: float, factor: float, cap: float) -> floa
     """`min(base * factor**(retry-1), cap)`, also where the power would overflow."""
     if base == 0 or cap == 0:
         return 0.0
-    if (retry - 1) * math.log(factor) >= math.log(cap / base):
+    try:
+        return min(base * float(factor) ** (retry - 1), cap)
+    except OverflowError:
         return cap
-    return min(base * factor ** (retry - 1), cap)
 
 
 def spread(nominal: float, jitter: Jitter, *, proportion: float, cap: float, u: float) -> float:
@@ -37,10 +37,11 @@ def spread(nominal: float, jitter: Jitter, *, proportion: float, cap: float, u: 
         Jitter.EQUAL: (nominal / 2, nominal),
         Jitter.PROPORTIONAL: (nominal * (1 - proportion), min(nominal * (1 + proportion), cap)),
     }[jitter]
-    return low + (high - low) * u
+    return min(low + (high - low) * u, cap)
 
 
 def unit(policy: str, key: str, attempt: int) -> float:
     """A number in [0, 1) that depends on these three and on nothing else, so that a decision can be derived again."""
-    source = f"{len(policy)}:{policy}{len(key)}:{key}{attempt}".encode()
-    return int.from_bytes(hashlib.blake2b(source, digest_size=8, person=b"headway-jitter").digest()[:7]) / 2**56
+    source = f"{len(policy)}:{policy}{len(key)}:{key}{attempt}".encode(errors="surrogatepass")
+    hashed = int.from_bytes(hashlib.blake2b(source, digest_size=8, person=b"headway-jitter").digest())
+    return (hashed >> 11) / 2**53  # as many bits as a float keeps apart, so that it cannot round up to 1

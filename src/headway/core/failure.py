@@ -80,10 +80,26 @@ class Failure:
 def classify(error: BaseException) -> Failure:
     """Say what kind of failure `error` is, and which rule decided."""
     kind, rule = _kind_of(error, frozenset())
-    after = getattr(error, "retry_after", None)
+    return Failure(kind, rule, type(error).__name__, _message_of(error), _retry_after(error))
+
+
+def _message_of(error: BaseException) -> str:
+    """What the error says, as text that any store takes; an error that cannot say it does not fail twice."""
+    try:
+        message = str(error)
+    except Exception as failed:  # noqa: BLE001 - whatever a strange error does when it is asked
+        message = f"(its message cannot be read: {type(failed).__name__})"
+    return message.encode(errors="backslashreplace").decode()
+
+
+def _retry_after(error: BaseException) -> float | None:
+    try:
+        after = getattr(error, "retry_after", None)
+    except Exception:  # noqa: BLE001 - the same
+        return None
     if isinstance(after, bool) or not isinstance(after, (int, float)) or not 0 <= after < float("inf"):
-        after = None
-    return Failure(kind, rule, type(error).__name__, str(error), after)
+        return None
+    return float(after)
 
 
 def _kind_of(error: BaseException, seen: frozenset[int]) -> tuple[Kind, str]:

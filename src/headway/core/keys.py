@@ -24,11 +24,11 @@ def canonical_json(value: object) -> str:
     if isinstance(value, str):
         return json.dumps(unicodedata.normalize("NFC", value), ensure_ascii=False)
     if isinstance(value, int):
-        return str(value)
+        return str(int(value))
     if isinstance(value, float):
         if not math.isfinite(value):
             raise ValueError(f"{value!r} has no canonical form: a key takes finite numbers only")
-        return repr(value)
+        return repr(float(value))
     if isinstance(value, (list, tuple)):
         return "[" + ",".join(canonical_json(member) for member in value) + "]"
     if isinstance(value, Mapping):

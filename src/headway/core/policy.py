@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import sys
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,6 +31,10 @@ class RetryPolicy:
         """Refuse what could never work."""
         if type(self.max_attempts) is not int or self.max_attempts < 1:
             raise ValueError(f"max_attempts={self.max_attempts!r}: a whole number of executions from 1 on")
+        if type(self.name) is not str:
+            raise ValueError(f"name={self.name!r}: a text")
+        if self.jitter not in list(Jitter):
+            raise ValueError(f"jitter={self.jitter!r}: one of {', '.join(Jitter)}")
         object.__setattr__(self, "jitter", Jitter(self.jitter))
         self._check("base_delay", low=0.0)
         self._check("max_delay", low=self.base_delay, below="base_delay")
@@ -42,8 +47,7 @@ class RetryPolicy:
         self, field: str, *, low: float, high: float = math.inf, below: str = "", open_at_low: bool = False
     ) -> None:
         value = getattr(self, field)
-        number = isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
-        if not number or not low <= value <= high or (open_at_low and value == low):
+        if not _is_seconds(value) or not low <= value <= high or (open_at_low and value == low):
             least = f"{below} ({low:g})" if below else f"{low:g}"
             bound = "more than" if open_at_low else "at least"
             limit = f" and at most {high:g}" if math.isfinite(high) else ""
@@ -65,3 +69,8 @@ class RetryPolicy:
             cap=self.max_delay,
             u=unit(self.name, key, retry),
         )
+
+
+def _is_seconds(value: object) -> bool:
+    """Whether it is a finite number, small enough for a clock to add."""
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < sys.float_info.max

@@ -199,7 +199,7 @@ def _plan(seen: Item, settlement: Settlement) -> Plan:
         case DeadLetter():
             return _dead(seen, settlement, move="DeadLetter", note=settlement.message)
         case Doubt(attempt=attempt):
-            item = _kept(_charged(seen, attempt), state=State.IN_DOUBT)
+            item = replace(_kept(_charged(seen, attempt), state=State.IN_DOUBT), waiting_for=None)
             return Plan(item=item, attempt=attempt, move="Doubt", note=", ".join(seen.open_effects))
         case Resolve():
             return _resolve(seen, settlement)
@@ -312,6 +312,8 @@ def _resolve(seen: Item, settlement: Resolve) -> Plan:
 
 
 def _answered(seen: Item, settlement: Resolve) -> Item:
+    if seen.state is not State.IN_DOUBT:
+        return seen  # which is no move, and refused as such
     unknown = set(settlement.happened) - set(seen.open_effects)
     if unknown:
         raise ValueError(f"item {seen.id} has no open effect named {', '.join(sorted(unknown))}")

@@ -37,8 +37,11 @@ class Transaction(Protocol):
         """The driver's connection; raises `TransactionExpired` once the block was open for too long."""
         ...
 
-    async def roll_back(self) -> None:
-        """Undo everything; harmless when it is over already."""
+    async def roll_back(self, *, in_use: bool = False) -> None:
+        """Undo everything; harmless when it is over already.
+
+        `in_use` says that a handler's thread may still be writing with it.
+        """
         ...
 
 

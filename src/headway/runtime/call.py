@@ -38,6 +38,8 @@ def retry(target: Any = DEFAULT, /) -> Any:
 
 
 def _decorate(policy: RetryPolicy, fn: Callable[P, R]) -> Callable[P, R]:
+    if isinstance(fn, (staticmethod, classmethod)):
+        raise TypeError(f"put @retry below @{type(fn).__name__}, next to the function")
     if not callable(fn):
         raise TypeError(f"retry takes a function or a RetryPolicy, not {fn!r}: write @retry, or @retry(policy)")
     flags = _flags_of(fn)

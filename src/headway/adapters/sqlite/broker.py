@@ -26,6 +26,7 @@ class SQLiteBroker:
         self._timeout = timeout
         self._session = uuid.uuid4().hex
         self._alive_since = float("-inf")
+        self._closed = False
         self._routing = Routing()
 
     async def migrate(self) -> None:
@@ -73,8 +74,10 @@ class SQLiteBroker:
         await self._store.write(lambda db: db.execute(SQL["give_back"], self._held(delivery)))
 
     async def close(self) -> None:
-        """End the session and let go of the file."""
-        await self._store.write(lambda db: db.execute(SQL["end_session"], {"session": self._session}))
+        """End the session and let go of the file; harmless when that is done."""
+        if not self._closed:
+            self._closed = True
+            await self._store.write(lambda db: db.execute(SQL["end_session"], {"session": self._session}))
         await self._store.close()
 
     async def declare(self, service: str, subscriptions: Sequence[Subscription]) -> None:

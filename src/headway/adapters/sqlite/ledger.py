@@ -6,7 +6,7 @@ import asyncio
 import json
 import sqlite3
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 from headway.adapters.sqlite.routing import Routing
@@ -74,10 +74,12 @@ class SQLiteLedger:
         asked = {"stages": json.dumps(list(stages)), "limit": limit, "lease": lease, "holder": holder}
 
         def take(db: sqlite3.Connection) -> list[Item]:
-            rows = db.execute(SQL["take_due"], {**asked, "delivered": 0}).fetchall()
-            if rows:
-                _use_epoch(db)
-            return sorted(map(_item, rows), key=lambda item: item.created_at)
+            due = [row["id"] for row in db.execute(SQL["due"], asked)]
+            if not due:
+                return []
+            taken = db.execute(SQL["take_listed"], {**asked, "ids": json.dumps(due), "delivered": 0}).fetchall()
+            _use_epoch(db)
+            return sorted(map(_item, taken), key=lambda item: due.index(item.id))
 
         return await self._store.write(take)
 
@@ -185,6 +187,8 @@ class SQLiteLedger:
             answer = self._settle(transaction.connection, seen, planned, by, token)
         if isinstance(answer, Settled):
             transaction.commit()
+        else:
+            transaction.give_up()
         return answer
 
     def _settle(self, db: sqlite3.Connection, seen: Item, planned: Plan, by: str, token: str) -> Settled | Lost:
@@ -285,12 +289,14 @@ def _claim(db: sqlite3.Connection, wanted: claims.Wanted) -> claims.Answer:
     if row is not None:
         _use_epoch(db)
         return claims.Won(_item(row))
-    if wanted.carrier is Carrier.BROKER:
-        db.execute(SQL["count_delivery"], asked)
     item = _get(db, wanted.id)
     if item is None:
         raise LookupError(f"item {wanted.id} was neither made nor found")
-    return _answer(item, wanted)
+    answer = _answer(item, wanted)
+    if wanted.carrier is Carrier.BROKER and not isinstance(answer, (claims.Won, claims.Mismatch)):
+        db.execute(SQL["count_delivery"], asked)
+        answer = replace(answer, item=replace(item, deliveries=item.deliveries + 1))
+    return answer
 
 
 def _answer(item: Item, wanted: claims.Wanted) -> claims.Answer:

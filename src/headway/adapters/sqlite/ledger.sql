@@ -23,6 +23,7 @@ SET state = 'running',
     free_date = wall() + :lease,
     round_at = coalesce(round_at, mono()),
     round_date = coalesce(round_date, wall()),
+    waiting_for = NULL,
     moved_date = wall()
 
 -- name: use_epoch
@@ -48,18 +49,19 @@ WHERE id = :id
   AND fingerprint IS :fingerprint
 RETURNING {columns}
 
--- name: take_due
+-- name: due
+SELECT id FROM item
+WHERE carrier = 'ledger'
+  AND state IN ('running', 'waiting')
+  AND free_at <= mono()
+  AND stage IN (SELECT value FROM json_each(:stages))
+ORDER BY free_at, born_date
+LIMIT :limit
+
+-- name: take_listed
 UPDATE item
 {take}
-WHERE id IN (
-    SELECT id FROM item
-    WHERE carrier = 'ledger'
-      AND state IN ('running', 'waiting')
-      AND free_at <= mono()
-      AND stage IN (SELECT value FROM json_each(:stages))
-    ORDER BY free_at
-    LIMIT :limit
-)
+WHERE id IN (SELECT value FROM json_each(:ids))
 RETURNING {columns}
 
 -- name: count_delivery

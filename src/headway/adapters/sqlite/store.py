@@ -52,17 +52,26 @@ class Store:
         self._asked: deque[tuple[Step[Any], Future[Any]]] = deque()
         self._queue = threading.Lock()
         self._writing = False
+        self._closed = False
         if sqlite3.sqlite_version_info < OLDEST_SQLITE:
             raise ConfigError(f"SQLite {sqlite3.sqlite_version} is too old: 3.37 or newer is needed")
         self._writer = self.connect()
         self._reader = self.connect()
+        # A reader waits for nobody, but for a file that is being recovered after a crash.
+        self._reader.execute(f"PRAGMA busy_timeout = {int(PATIENCE * 1000)}")
+        self._reader.execute("PRAGMA query_only = ON")
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="headway-sqlite")
 
     def connect(self, factory: type[sqlite3.Connection] = sqlite3.Connection) -> sqlite3.Connection:
         """A connection of this file with its clocks; transactions are begun and ended by hand."""
         try:
             connection = sqlite3.connect(
-                self.path, isolation_level=None, check_same_thread=False, timeout=PATIENCE, factory=factory
+                self.path,
+                isolation_level=None,
+                check_same_thread=False,
+                timeout=PATIENCE,
+                factory=factory,
+                cached_statements=128 if factory is sqlite3.Connection else 0,
             )
             connection.execute("PRAGMA journal_mode = WAL")
         except sqlite3.Error as error:
@@ -91,7 +100,9 @@ class Store:
         return await asyncio.to_thread(self._read, step)
 
     async def close(self) -> None:
-        """Commit what was asked for, then let go of the file."""
+        """Commit what was asked for, then let go of the file; harmless when that is done."""
+        with self._queue:
+            self._closed = True
         await asyncio.to_thread(self._thread.shutdown)
         self._writer.close()
         self._reader.close()
@@ -103,6 +114,8 @@ class Store:
     def _submit(self, step: Step[T]) -> Future[T]:
         future: Future[T] = Future()
         with self._queue:
+            if self._closed:
+                raise ServiceUnavailable(f"{self.path} was closed")
             self._asked.append((step, future))
             if not self._writing:
                 self._writing = True

@@ -1,4 +1,9 @@
-"""A handler's own transaction in the ledger's file: committed by the settle of its work, or not at all."""
+"""A handler's own transaction in the ledger's file: committed by the settle of its work, or not at all.
+
+A handler's thread may be in the middle of a statement when its transaction is ended by another one. So no statement
+of a handler may ever run outside of the transaction, where it would commit by itself: each is compiled anew and asked
+for first, and from the end on the connection only reads.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +12,7 @@ import sqlite3
 import threading
 from concurrent.futures import Future
 from contextlib import suppress
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from headway.adapters.sqlite.store import Store, begin, translated, undo
 from headway.adapters.sqlite.turn import Turn
@@ -26,6 +31,10 @@ class HandlerConnection(sqlite3.Connection):
         """Refuse: raising rolls back."""
         raise sqlite3.ProgrammingError("leave out rollback(): raise an error, and Headway rolls back")
 
+    def close(self) -> NoReturn:
+        """Refuse: what the handler wrote is still to be committed."""
+        raise sqlite3.ProgrammingError("leave out close(): Headway closes it when the handler's work is settled")
+
 
 class SQLiteTransaction:
     """Holds the file's turn to write until it is committed, rolled back, or has been open for too long."""
@@ -33,8 +42,9 @@ class SQLiteTransaction:
     def __init__(self, store: Store, *, bound: float) -> None:
         """Begin it, on the calling thread, which may have to wait for its turn."""
         self._store = store
-        self._over = threading.Lock()
+        self._ending = threading.Lock()
         self._ended: str | None = None
+        self._committing = False
         self._bound = bound
         self._connection = store.connect(HandlerConnection)
         store.turn.take(Turn.HANDLER)
@@ -42,9 +52,9 @@ class SQLiteTransaction:
             begin(self._connection)
         except BaseException:
             store.turn.pass_on()
-            self._connection.close()
+            self._close()
             raise
-        self._connection.set_authorizer(_no_end)
+        self._connection.set_authorizer(self._allows)
         self._watch = threading.Timer(bound, self._expire)
         self._watch.daemon = True
         self._watch.start()
@@ -52,6 +62,8 @@ class SQLiteTransaction:
     @property
     def connection(self) -> sqlite3.Connection:
         """The connection to write with; its statements are part of this work's outcome."""
+        if self._ended is None and not self._connection.in_transaction:
+            self._roll_back("a statement of the handler's own (such as INSERT OR ROLLBACK) has rolled it back")
         if self._ended is not None:
             raise TransactionExpired(self._ended)
         return self._connection
@@ -63,53 +75,61 @@ class SQLiteTransaction:
 
     def commit(self) -> None:
         """Commit what the handler and the settle have written; raise if it was rolled back before."""
-        with self._over:
-            connection = self.connection
+        with self._ending:
+            if self._ended is not None:
+                raise TransactionExpired(self._ended)
+            self._committing = True
+            self._store.probe(Point.WRITTEN)
             try:
-                connection.set_authorizer(None)
-                self._store.probe(Point.WRITTEN)
                 with translated():
-                    connection.execute("COMMIT")
+                    self._connection.execute("COMMIT")
             finally:
                 self._end("it was committed")
+        self._close()
 
-    async def roll_back(self) -> None:
-        """Undo everything; harmless when it is over already."""
+    def give_up(self) -> None:
+        """Roll back and close: the work was taken over, so nothing of it may stay."""
+        self._roll_back("the work was taken over")
+        self._close()
+
+    async def roll_back(self, *, in_use: bool = False) -> None:
+        """Undo everything; harmless when it is over already.
+
+        `in_use` says that a thread may still be writing with it: it is fenced then, and left open to that thread.
+        """
         await asyncio.to_thread(self._roll_back, "it was rolled back")
+        if not in_use:
+            self._close()
 
     def _roll_back(self, why: str) -> None:
-        with self._over:
+        with self._ending:
             if self._ended is None:
                 self._end(why)
 
     def _expire(self) -> None:
-        why = (
+        self._connection.interrupt()
+        self._roll_back(
             f"the ctx.transaction() block was open for more than {self._bound:.1f} s, so it was rolled back: "
-            "nobody else can write meanwhile; do slow work before the block, or give the stage a longer lease"
+            "nobody else can write meanwhile; do slow work before the block, or give the service a longer lease"
         )
-        with suppress(sqlite3.ProgrammingError):  # it was closed just now
-            self._connection.interrupt()
-        self._roll_back(why)
 
     def _end(self, why: str) -> None:
         self._ended = why
         self._watch.cancel()
-        # A statement that a handler still runs must not slip in after the rollback, where it would commit by itself.
-        self._connection.set_authorizer(_only_rollback)
+        with suppress(sqlite3.Error):
+            self._connection.execute("PRAGMA query_only = ON")
         undo(self._connection)
-        self._connection.close()
         self._store.turn.pass_on()
 
+    def _close(self) -> None:
+        sqlite3.Connection.close(self._connection)
 
-def _no_end(action: int, argument: str | None, *_: object) -> int:
-    """Deny COMMIT and ROLLBACK as SQL text too; savepoints are the handler's own."""
-    ends = action == sqlite3.SQLITE_TRANSACTION and argument in {"COMMIT", "ROLLBACK"}
-    return sqlite3.SQLITE_DENY if ends else sqlite3.SQLITE_OK
-
-
-def _only_rollback(action: int, argument: str | None, *_: object) -> int:
-    rolls_back = action == sqlite3.SQLITE_TRANSACTION and argument == "ROLLBACK"
-    return sqlite3.SQLITE_OK if rolls_back else sqlite3.SQLITE_DENY
+    def _allows(self, action: int, *_: object) -> int:
+        """Deny COMMIT and ROLLBACK as SQL text too; and everything, once there is no transaction any more."""
+        if self._ended is not None:
+            return sqlite3.SQLITE_OK  # it only reads by now
+        ends = action == sqlite3.SQLITE_TRANSACTION and not self._committing
+        return sqlite3.SQLITE_DENY if ends or not self._connection.in_transaction else sqlite3.SQLITE_OK
 
 
 class SQLiteTransactions:
@@ -121,7 +141,7 @@ class SQLiteTransactions:
 
     async def begin(self, *, bound: float) -> SQLiteTransaction:
         """Wait for the turn to write, off the event loop, and begin."""
-        opening: Future[Any] = Future()
+        opening: Future[SQLiteTransaction] = Future()
         threading.Thread(target=self._open, args=(bound, opening), daemon=True).start()
         try:
             return await asyncio.shield(asyncio.wrap_future(opening))
@@ -130,13 +150,15 @@ class SQLiteTransactions:
             opening.add_done_callback(_abandon)
             raise
 
-    def _open(self, bound: float, opening: Future[Any]) -> None:
+    def _open(self, bound: float, opening: Future[SQLiteTransaction]) -> None:
         try:
             opening.set_result(SQLiteTransaction(self._store, bound=bound))
         except Exception as error:  # noqa: BLE001 - handed to whoever asked
             opening.set_exception(error)
 
 
-def _abandon(opening: Future[Any]) -> None:
+def _abandon(opening: Future[SQLiteTransaction]) -> None:
     if opening.exception() is None:
-        opening.result()._roll_back("nobody waits for it any more")  # noqa: SLF001 - of this module
+        transaction = opening.result()
+        transaction._roll_back("nobody waits for it any more")  # noqa: SLF001 - of this module
+        transaction._close()  # noqa: SLF001 - of this module
