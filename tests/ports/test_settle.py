@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headway.core.settlements import Done, Lost, Settled
+from headway.core.settlements import Done, GiveBack, Lost, Settled
 from headway.core.states import State
 from tests.world import World
 
@@ -23,3 +23,20 @@ async def test_a_settle_of_somebody_else_from_the_same_sight_is_lost(world: Worl
     other = await world.settle(seen, Done(value=b"2"), token="theirs")
     assert isinstance(other, Lost)
     assert (await world.item("a")).outcome == b"1"
+
+
+async def test_a_token_says_nothing_of_other_work(world: World) -> None:
+    for key in ("a", "b"):
+        await world.settle(await world.won(key), GiveBack())
+    first, second = await world.due()
+    await world.settle(first, Done(), token="same")
+    await world.settle(second, Done(), token="theirs")
+    assert isinstance(await world.settle(second, Done(), token="same"), Lost)
+
+
+async def test_a_token_says_nothing_of_another_move_of_the_same_work(world: World) -> None:
+    first = await world.won("a")
+    await world.settle(first, GiveBack(), token="same")
+    [second] = await world.due()
+    await world.settle(second, Done(), token="theirs")
+    assert isinstance(await world.settle(second, Done(), token="same"), Lost)

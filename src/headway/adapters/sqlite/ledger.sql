@@ -77,6 +77,7 @@ SET free_at = mono() + :lease,
     effects = coalesce(:effects, effects)
 WHERE id = :id
   AND epoch = :epoch
+  AND state = 'running'
 RETURNING round
 
 -- name: settle

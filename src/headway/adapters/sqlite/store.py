@@ -69,15 +69,14 @@ class Store:
                 self.path,
                 isolation_level=None,
                 check_same_thread=False,
-                timeout=PATIENCE,
+                timeout=0,
                 factory=factory,
                 cached_statements=128 if factory is sqlite3.Connection else 0,
             )
-            connection.execute("PRAGMA journal_mode = WAL")
+            patiently(connection, "PRAGMA journal_mode = WAL")
         except sqlite3.Error as error:
             raise _cannot_open(self.path, error) from error
         connection.execute("PRAGMA synchronous = FULL")
-        connection.execute("PRAGMA busy_timeout = 0")
         connection.row_factory = sqlite3.Row
         connection.create_function("mono", 0, self.mono)
         connection.create_function("wall", 0, self.wall)
@@ -154,16 +153,20 @@ class Store:
 
 
 def begin(connection: sqlite3.Connection) -> None:
-    """Take the file's write lock; where another process has it, ask again after a moment that differs each time."""
+    """Take the file's write lock, however long other processes need theirs."""
+    with translated():
+        patiently(connection, "BEGIN IMMEDIATE")
+
+
+def patiently(connection: sqlite3.Connection, statement: str) -> None:
+    """Run it; where another process has the file, ask again after a moment that differs each time."""
     deadline = time.monotonic() + PATIENCE
     while True:
         try:
-            connection.execute("BEGIN IMMEDIATE")
+            connection.execute(statement)
         except sqlite3.OperationalError as error:
-            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY:
-                raise ServiceUnavailable(f"SQLite cannot begin to write: {error}") from error
-            if time.monotonic() > deadline:
-                raise ServiceUnavailable(f"another process has held the file for {PATIENCE:g} s") from error
+            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
+                raise
             time.sleep(random.uniform(0.0005, 0.005))  # noqa: S311 - spreads processes, protects nothing
         else:
             return
