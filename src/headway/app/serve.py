@@ -12,7 +12,7 @@ from pathlib import Path
 from headway.app.wiring import Parts
 from headway.errors import ConfigError
 from headway.ports.points import Probe, unwatched
-from headway.runtime.consumer import Consumer
+from headway.runtime.consumer import Consumer, together
 from headway.runtime.lease import Heartbeat
 from headway.runtime.relay import Relay
 from headway.runtime.service import Service
@@ -37,7 +37,7 @@ async def serve(
         loops.append(Relay(worker, parts.ledger, parts.broker, to=parts.broker_url).run())
     heartbeat.start()
     try:
-        await asyncio.gather(*loops)
+        await together(*loops)
     finally:
         await asyncio.to_thread(heartbeat.stop)
 
@@ -60,13 +60,15 @@ def load(target: str) -> list[Service]:
     module_name, _, name = target.partition(":")
     if str(Path.cwd()) not in sys.path:
         sys.path.insert(0, str(Path.cwd()))
+    if not all(part.isidentifier() for part in module_name.split(".")):
+        raise ConfigError(f"{target!r} names no module: write `headway run module:app`, without path and .py")
     try:
         module = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
         if error.name is None or not (module_name == error.name or module_name.startswith(f"{error.name}.")):
             raise
         raise ConfigError(f"there is no module {module_name!r} here: run `headway run module:app` beside it") from error
-    found = [value for value in vars(module).values() if isinstance(value, Service)]
+    found = list({id(value): value for value in vars(module).values() if isinstance(value, Service)}.values())
     if name:
         value = getattr(module, name, None)
         if not isinstance(value, Service):
@@ -75,4 +77,22 @@ def load(target: str) -> list[Service]:
         found = [value]
     if not found:
         raise ConfigError(f'{module_name} has no service: make one with `app = Service("name")`')
+    _check(found)
     return found
+
+
+def _check(services: list[Service]) -> None:
+    """Refuse services that would take each other's work, or that have none."""
+    names: set[str] = set()
+    owners: dict[str, str] = {}
+    for service in services:
+        if not service.stages:
+            raise ConfigError(f"{service.name} handles nothing: put @app.on(…) on a handler")
+        if service.name in names:
+            raise ConfigError(f"two services are named {service.name!r}: give each a name of its own")
+        names.add(service.name)
+        for stage in service.stages:
+            if owners.setdefault(stage.name, service.name) != service.name:
+                raise ConfigError(
+                    f"{owners[stage.name]} and {service.name} both have a stage {stage.name!r}: name one otherwise"
+                )

@@ -11,7 +11,7 @@ from urllib.parse import unquote, urlsplit
 
 from headway.adapters.sqlite.broker import SQLiteBroker
 from headway.adapters.sqlite.ledger import SQLiteLedger
-from headway.adapters.sqlite.store import Store
+from headway.adapters.sqlite.store import Store, must_hold
 from headway.adapters.sqlite.transaction import SQLiteTransactions
 from headway.core.event import Letter
 from headway.errors import ConfigError
@@ -46,15 +46,25 @@ def sqlite_path(url: str | None, *, part: str) -> Path:
     example = f"--{part} sqlite:///{part}.db (or HEADWAY_{part.upper()}=sqlite:///{part}.db)"
     if not url:
         raise ConfigError(f"which {part}? Give {example}: nothing is kept in a file that nobody has named")
-    split = urlsplit(url)
+    try:
+        split = urlsplit(url)
+    except ValueError as error:
+        raise ConfigError(f"{url!r} is no URL ({error}): write it as in {example}") from error
     if split.scheme != "sqlite":
         raise ConfigError(
             f"there is no {part} for {url!r}: {split.scheme or 'no scheme'}; known is sqlite, as in {example}"
         )
-    if split.netloc or len(split.path) < 2:
+    if split.netloc or len(split.path) < 2 or not url.startswith("sqlite:///"):
         raise ConfigError(f"{url!r} names no file: three slashes and a path, as in {example}")
+    if "?" in url or "#" in url:
+        raise ConfigError(f"{url!r}: there is nothing to set behind ? or #; in a file's name write %3F or %23")
     # As everywhere with SQLite URLs, sqlite:///x.db is beside you and sqlite:////var/x.db is absolute.
-    return Path(unquote(split.path[1:]))
+    path = unquote(split.path[1:])
+    if path == ":memory:":
+        raise ConfigError(f"{url!r}: what is only in memory is lost with the process; name a file, as in {example}")
+    if "\0" in path:
+        raise ConfigError(f"{url!r} names no file: a name has no NUL in it; write it as in {example}")
+    return Path(path)
 
 
 @asynccontextmanager
@@ -71,10 +81,12 @@ async def open_parts(
     Only with `make` is a file that does not exist made: who looks at a ledger wants the one that there is.
     """
     ledger_path = sqlite_path(ledger_url, part="ledger")
-    if not make and not ledger_path.exists():
-        raise ConfigError(f"there is no ledger {ledger_path}: `headway run` and `headway send` make one")
     broker_path = ledger_path if broker_url is None else sqlite_path(broker_url, part="broker")
     embedded = broker_path.absolute() == ledger_path.absolute()
+    if not make:
+        must_hold(ledger_path, "ledger")
+        if not embedded:
+            must_hold(broker_path, "broker")
     async with AsyncExitStack() as stack:
         store = Store(ledger_path, probe=probe)
         ledger = SQLiteLedger(store, embedded=embedded, read_data=envelope.data_of)
@@ -85,6 +97,6 @@ async def open_parts(
             yield Parts(ledger, transactions, ledger, ledger, None, str(broker_path))
             return
         broker = SQLiteBroker(Store(broker_path), timeout=session)
-        stack.push_async_callback(broker.close)
         await broker.migrate()
+        stack.push_async_callback(broker.close)
         yield Parts(ledger, transactions, broker, broker, broker, str(broker_path))

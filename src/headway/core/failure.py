@@ -66,6 +66,10 @@ BUILT_IN: dict[type[BaseException], Kind] = {
 }
 
 
+BY_NAME = {"IntegrityError": Kind.PERMANENT, "DataError": Kind.PERMANENT, "ProgrammingError": Kind.PERMANENT}
+"""Errors that every database driver has under the same name, with no class that they share."""
+
+
 @dataclass(frozen=True, slots=True)
 class Failure:
     """One failed execution: its kind, the rule that said so, and what is kept of the error for people."""
@@ -80,7 +84,7 @@ class Failure:
 def classify(error: BaseException) -> Failure:
     """Say what kind of failure `error` is, and which rule decided."""
     kind, rule = _kind_of(error, frozenset())
-    return Failure(kind, rule, type(error).__name__, _message_of(error), _retry_after(error))
+    return Failure(kind, rule, storable(type(error).__name__), _message_of(error), _retry_after(error))
 
 
 def _message_of(error: BaseException) -> str:
@@ -89,7 +93,12 @@ def _message_of(error: BaseException) -> str:
         message = str(error)
     except Exception as failed:  # noqa: BLE001 - whatever a strange error does when it is asked
         message = f"(its message cannot be read: {type(failed).__name__})"
-    return message.encode(errors="backslashreplace").decode()
+    return storable(message)
+
+
+def storable(text: str) -> str:
+    """Text as every store takes it: halves of surrogate pairs, as in names of files that are no UTF-8, are escaped."""
+    return text.encode(errors="backslashreplace").decode()
 
 
 def _retry_after(error: BaseException) -> float | None:
@@ -106,8 +115,9 @@ def _kind_of(error: BaseException, seen: frozenset[int]) -> tuple[Kind, str]:
     if not isinstance(error, (Exception, BaseExceptionGroup)):
         return Kind.CANCELLED, type(error).__name__
     for cls in type(error).__mro__:
-        if cls in BUILT_IN:
-            return BUILT_IN[cls], cls.__name__
+        known = BUILT_IN.get(cls) or BY_NAME.get(cls.__name__)
+        if known is not None:
+            return known, cls.__name__
     seen |= {id(error)}
     if error.__cause__ is not None and id(error.__cause__) not in seen:
         kind, rule = _kind_of(error.__cause__, seen)

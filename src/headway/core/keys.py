@@ -54,7 +54,10 @@ def digest(*parts: object) -> str:
     """64 hex characters over the canonical parts, each with its length before it, so that no two lists collide."""
     state = hashlib.sha256(KEY_VERSION.encode())
     for part in parts:
-        written = canonical_json(part).encode()
+        try:
+            written = canonical_json(part).encode()
+        except RecursionError as error:
+            raise ValueError("this data is nested too deep for a key or a fingerprint") from error
         state.update(b"%d:" % len(written))
         state.update(written)
     return state.hexdigest()

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import time
 import uuid
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import replace
 from enum import Enum, auto
 from typing import Any
@@ -25,6 +25,17 @@ from headway.runtime.service import Service, Stage
 from headway.runtime.worker import Worker
 
 log = logging.getLogger("headway.consumer")
+
+
+async def together(*loops: Coroutine[Any, Any, None]) -> None:
+    """Run them until all have ended; when one fails, end the others before its error goes up."""
+    tasks = [asyncio.ensure_future(loop) for loop in loops]
+    try:
+        await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 class Fate(Enum):
@@ -59,7 +70,7 @@ class Consumer:
         loops = [self._from_ledger()]
         if self._broker is not None:
             loops.append(self._from_broker(self._broker))
-        await asyncio.gather(*loops)
+        await together(*loops)
         await self._drain()
 
     async def _drain(self) -> None:
@@ -160,11 +171,12 @@ class Consumer:
             log.exception("a delivery is kept for the time of a lease, then given back")
             await self._worker.stopping.pause(self._worker.settings.lease)
             fate = Fate.RETURNED
+        # Our session lives on: a message that is neither let go nor worked on would be nobody's while we run.
         if fate is Fate.ACCOUNTED:
-            await broker.acknowledge(delivery)
+            await self._worker.surely(lambda: broker.acknowledge(delivery), "acknowledge a delivery")
             self._worker.probe(Point.ACKNOWLEDGED)
         elif fate is Fate.RETURNED:
-            await broker.give_back(delivery)
+            await self._worker.surely(lambda: broker.give_back(delivery), "give a delivery back")
 
     async def _fate(self, delivery: Delivery) -> Fate:
         try:

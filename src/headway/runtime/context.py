@@ -12,7 +12,7 @@ from typing import Any
 from headway.core.event import Event, Letter
 from headway.core.item import Item
 from headway.core.keys import digest
-from headway.errors import LeaseLost
+from headway.errors import CodecError, HeadwayError, LeaseLost, PayloadError, TransactionExpired
 from headway.ports.ledger import Transaction, Transactions
 from headway.runtime import envelope
 from headway.runtime.lease import Lease
@@ -29,6 +29,10 @@ class Scope:
         self.emits: list[Letter] = []
         self.transaction: Transaction | None = None
         self._transactions = transactions
+        self._spoiled_by: BaseException | None = None
+        self._kept_blocks = 0
+        self._beginning = asyncio.Lock()
+        self._ended = False
 
     @property
     def item(self) -> Item:
@@ -42,6 +46,31 @@ class Scope:
                 f"the lease on item {self.item.id} has run out here, so somebody else may be working on it: "
                 "nothing more is done under it"
             )
+        if self._ended:
+            raise LeaseLost(
+                f"the handler's attempt on item {self.item.id} is over: what it left running does nothing more under it"
+            )
+
+    def end(self) -> None:
+        """The handler has returned: whatever it left running is refused from here on.
+
+        Raises what has undone writes that the handler takes for kept.
+        """
+        self._ended = True
+        if self._spoiled_by is not None:
+            raise self._spoiled_by
+
+    def cause_of(self, error: BaseException) -> BaseException:
+        """Why the attempt failed: where its transaction had run out before, that is why, whatever came of it."""
+        if self.transaction is None:
+            return self._spoiled_by or error
+        if isinstance(error, HeadwayError):
+            return error
+        try:
+            self.transaction.connection  # noqa: B018 - it raises where the block was open for too long
+        except TransactionExpired as expired:
+            return expired
+        return error
 
     def emit(self, event: str | object, data: object, order_key: str | None) -> None:
         """Keep an event that goes out if this attempt succeeds, and only then."""
@@ -57,6 +86,8 @@ class Scope:
         headers = {"causation_id": self.event.event_id}
         headers["correlation_id"] = self.event.headers.get("correlation_id", self.event.event_id)
         if order_key is not None:
+            if not isinstance(order_key, str):
+                raise TypeError(f"order_key={order_key!r}: a string, as in order_key=str({order_key!r})")
             headers["order_key"] = order_key
         out: Event[object] = Event(
             event_type=event_type,
@@ -65,19 +96,36 @@ class Scope:
             timestamp=envelope.timestamp(time.time()),
             headers=headers,
         )
-        self.emits.append(envelope.encode(out))
+        letter = envelope.encode(out)
+        try:
+            envelope.decode(letter.body)
+        except CodecError as error:  # what no service could read is refused here, by its sender
+            raise PayloadError(f"nobody could read the event {event_type[:50]!r}: {error}") from error
+        self.emits.append(letter)
 
     async def begin(self) -> Any:
         """The connection of this attempt's transaction, which is begun when it is first asked for."""
         self.check()
-        if self.transaction is None:
-            self.transaction = await self._transactions.begin(bound=self.lease.longest_block)
-        return self.transaction.connection
+        async with self._beginning:
+            if self.transaction is None:
+                self.transaction = await self._transactions.begin(bound=self.lease.longest_block)
+            return self.transaction.connection
 
-    async def roll_back(self) -> None:
-        """Undo what was written in the transaction, if there is one."""
+    def block_left(self) -> None:
+        """A block ended well: what it wrote is this attempt's."""
+        self._kept_blocks += 1
+
+    async def block_failed(self, error: BaseException) -> None:
+        """Undo the transaction. Where an earlier block's writes go with it, the attempt can succeed no more."""
+        why = self.cause_of(error)
+        if self._kept_blocks or why is not error:
+            self._spoiled_by = why
+        await self.roll_back()
+
+    async def roll_back(self, *, in_use: bool = False) -> None:
+        """Undo what was written in the transaction and not committed, if there is one; nothing more is begun."""
         if self.transaction is not None:
-            await self.transaction.roll_back()
+            await self.transaction.roll_back(in_use=in_use)
             self.transaction = None
 
 
@@ -124,9 +172,10 @@ class Context(_Handle):
         connection = await self._scope.begin()
         try:
             yield connection
-        except BaseException:
-            await self._scope.roll_back()
+        except BaseException as error:
+            await self._scope.block_failed(error)
             raise
+        self._scope.block_left()
 
 
 class SyncContext(_Handle):
@@ -143,6 +192,7 @@ class SyncContext(_Handle):
         connection = asyncio.run_coroutine_threadsafe(self._scope.begin(), self._loop).result()
         try:
             yield connection
-        except BaseException:
-            asyncio.run_coroutine_threadsafe(self._scope.roll_back(), self._loop).result()
+        except BaseException as error:
+            asyncio.run_coroutine_threadsafe(self._scope.block_failed(error), self._loop).result()
             raise
+        self._scope.block_left()

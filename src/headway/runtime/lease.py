@@ -56,8 +56,10 @@ class Lease:
             self._on_loss()
 
     def when_lost(self, callback: Callable[[], None] | None) -> None:
-        """Call this, from the heartbeat's thread, when the lease is lost."""
+        """Call this when the lease is lost, from the heartbeat's thread; at once, if it was lost already."""
         self._on_loss = callback
+        if self.lost and callback is not None:
+            callback()
 
 
 class Heartbeat:
@@ -105,6 +107,9 @@ class Heartbeat:
                 except HeadwayError as error:
                     self.healthy = False
                     log.warning("leases could not be renewed, nothing new is taken: %s", error)
+                except Exception:
+                    self.healthy = False
+                    log.exception("leases could not be renewed, nothing new is taken")
 
     async def _beat(self) -> None:
         with self._guard:

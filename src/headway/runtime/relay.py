@@ -22,6 +22,8 @@ log = logging.getLogger("headway.relay")
 
 STAGE = "headway.relay"
 BATCH = 100
+STANDBY = 1.0
+"""How often who stands by looks whether the leader has stepped down, in seconds."""
 
 
 class Relay:
@@ -56,9 +58,10 @@ class Relay:
             lease=lease_seconds,
         )
         asked_at = time.monotonic()
-        answer = await self._worker.ledger.claim(wanted)
+        # Asked until it is answered, by the same holder: a claim whose answer was lost is won by asking again.
+        answer = await self._worker.surely(lambda: self._worker.ledger.claim(wanted), "claim the relay's lead")
         if not isinstance(answer, claims.Won):
-            return max(0.05, min(answer.item.free_in, lease_seconds))
+            return max(0.05, min(answer.item.free_in, STANDBY))
         lease = self._worker.heartbeat.hold(answer.item, asked_at=asked_at)
         try:
             await self._publish_while(lease)

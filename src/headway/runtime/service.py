@@ -6,6 +6,7 @@ Everything that can be wrong with a handler is refused here, when it is declared
 from __future__ import annotations
 
 import inspect
+import types
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -92,7 +93,13 @@ class Service:
             raise TypeError(f"on({event_type!r}): give an event type's name, or the class of its data")
         if not isinstance(policy, RetryPolicy):
             raise TypeError(f"policy={policy!r}: a RetryPolicy, such as policies.EVENT_RACE")
+        if isinstance(event_type, types.FunctionType):
+            raise TypeError(f'@app.on has no event type: write @app.on("Ordered") on {name}')
+        if stage is not None and (type(stage) is not str or not stage.strip()):
+            raise ValueError(f'stage={stage!r}: a stage needs a name, as in stage="{self.name}.{name}.second"')
         if key is not None:
+            if type(key) is not str:
+                raise TypeError(f'key={key!r}: a template over the data, as in key="{{order.id}}"')
             keys.template_fields(key)
 
         def register(handler: Handler) -> Handler:
@@ -114,7 +121,7 @@ class Service:
         return register
 
     def _add(self, declared: Stage) -> None:
-        if declared.name == keys.quarantine_stage(self.name):
+        if declared.name.endswith(keys.quarantine_stage("")) or declared.name.startswith("headway."):
             raise ValueError(f"the stage name {declared.name!r} is Headway's own: name yours otherwise")
         if any(known.name == declared.name for known in self.stages):
             raise ValueError(
@@ -131,7 +138,7 @@ def _shape(handler: Callable[..., Any]) -> tuple[bool, bool]:
         raise TypeError(f"{name} is no function: put @app.on(…) on a function that takes the event")
     if inspect.isgeneratorfunction(handler) or inspect.isasyncgenfunction(handler):
         raise TypeError(f"{name} is a generator, whose body would never run: use ctx.emit(…) instead of yield")
-    is_async = inspect.iscoroutinefunction(handler)
+    is_async = inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(type(handler).__call__)
     parameters = list(inspect.signature(handler).parameters.values())
     positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
     needed = [p for p in positional if p.default is p.empty]
@@ -140,13 +147,21 @@ def _shape(handler: Callable[..., Any]) -> tuple[bool, bool]:
         line = f"async def {name}(event, ctx)" if is_async else f"def {name}(event, ctx)"
         raise TypeError(f"{name}{inspect.signature(handler)} cannot be called: write `{line}`, or leave out ctx")
     _check_colour(name, positional[1:2], is_async=is_async)
-    return is_async, len(positional) > 1
+    return is_async, len(needed) > 1 or any(_is_context(p) for p in positional[1:2])
+
+
+def _is_context(parameter: inspect.Parameter) -> bool:
+    """Whether a second parameter that has a default is meant for the context."""
+    return parameter.name in {"ctx", "context"} or _annotation(parameter) in {"Context", "SyncContext"}
+
+
+def _annotation(parameter: inspect.Parameter) -> str:
+    return str(getattr(parameter.annotation, "__name__", str(parameter.annotation)).rsplit(".")[-1])
 
 
 def _check_colour(name: str, context: list[inspect.Parameter], *, is_async: bool) -> None:
     wanted, other = ("Context", "SyncContext") if is_async else ("SyncContext", "Context")
     for parameter in context:
-        annotation = getattr(parameter.annotation, "__name__", str(parameter.annotation)).rsplit(".")[-1]
-        if annotation == other:
+        if _annotation(parameter) == other:
             kind = "async" if is_async else "not async"
             raise TypeError(f"{name} is {kind}: its context is a {wanted}, write `{parameter.name}: {wanted}`")

@@ -9,18 +9,19 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
+import math
 import threading
 import time
 import traceback
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from headway.core import decide as decisions
 from headway.core import settlements
 from headway.core.decide import History, decide
-from headway.core.failure import UNCHARGED, Failure, Kind, classify
+from headway.core.failure import UNCHARGED, Failure, Kind, classify, storable
 from headway.core.item import Attempt, Item
 from headway.core.settlements import Lost, Settled, Settlement
 from headway.errors import Conflict, LeaseLost, ServiceUnavailable, TransactionExpired
@@ -51,8 +52,9 @@ class Settings:
 
     def __post_init__(self) -> None:
         """Refuse what could never work."""
-        if self.lease <= 0 or self.poll <= 0 or self.in_place < 0 or self.grace < 0:
-            raise ValueError("lease and poll must be more than 0 seconds, in_place and grace at least 0")
+        times = (self.lease, self.poll, self.in_place, self.grace)
+        if not all(map(math.isfinite, times)) or self.lease <= 0 or self.poll <= 0 or min(times) < 0:
+            raise ValueError("lease and poll must be more than 0 seconds, in_place and grace at least 0, all finite")
         if self.concurrency < 1:
             raise ValueError(f"concurrency={self.concurrency}: at least 1")
 
@@ -183,17 +185,27 @@ class _Run:
 
     async def _attempt(self) -> Settled | Lost | Failure:
         async with self.worker.slot(), self.worker.beside_others(self.item):
+            if self.worker.stopping.cut_off.is_set():  # it waited for its slot until it was too late to begin
+                return self._failure(_Stopped())
             if self.item.crashes and not await self._renew(alone=True):
                 return Lost(None)
             scope: Scope | None = None
             try:
                 scope = self.worker.scope(self.stage, self.body, self.lease, self.attempts + 1)
                 await self._call_handler(scope)
-            except (Exception, asyncio.CancelledError) as error:
-                if scope is not None:
-                    await scope.roll_back()
-                return self._failure(error)
+                scope.end()
+            except (KeyboardInterrupt, SystemExit):
+                raise
+            except BaseException as error:
+                return self._failure(error if scope is None else await self._undone(scope, error))
             return await self._succeed(scope)
+
+    async def _undone(self, scope: Scope, error: BaseException) -> BaseException:
+        """Undo what a failed handler has written; say why it failed."""
+        why = scope.cause_of(error)
+        # A handler that is cut off and is not async goes on on its thread, in the middle of a statement perhaps.
+        await scope.roll_back(in_use=isinstance(error, _Stopped) and not self.stage.is_async)
+        return why
 
     async def _succeed(self, scope: Scope) -> Settled | Lost | Failure:
         done = settlements.Done(emits=tuple(scope.emits))
@@ -203,8 +215,10 @@ class _Run:
             if scope.transaction is None:
                 raise
             # The store refused to commit what the handler wrote: that is the attempt's own failure, and undone.
-            await scope.roll_back()
             return self._failure(error)
+        finally:
+            # What was not committed by now never will be, and nobody else can write while it is open.
+            await scope.roll_back()
 
     async def _call_handler(self, scope: Scope) -> None:
         self.worker.probe(Point.STARTED)
@@ -238,7 +252,7 @@ class _Run:
         if failure.kind is Kind.CANCELLED:
             # Nobody here cancelled it: were this free of charge, a handler that cancels itself would run for ever.
             failure = Failure(Kind.UNKNOWN, "cancelled itself", failure.error_type, failure.message)
-        self._traceback = "".join(traceback.format_exception(error))
+        self._traceback = storable("".join(traceback.format_exception(error)))
         return failure
 
     def _charge(self, failure: Failure) -> Attempt | None:
@@ -277,6 +291,7 @@ class _Run:
     async def _note(self, attempt: Attempt) -> bool:
         """Charge an attempt made in place, so that a crash during the next one does not forget it."""
         noted = await self._renew(attempt=attempt, alone=False)
+        self.item = replace(self.item, attempts=attempt.number)  # so that no later settle takes the charge back
         self.worker.probe(Point.NOTED)
         return noted
 

@@ -218,10 +218,10 @@ class SQLiteLedger:
         try:
             data = None if to.key is None else self._read_data(letter.body)
             key = letter.event_id if to.key is None else key_from(to.key, data)
+            payload = None if to.key is None else fingerprint(data)
         except ValueError as error:
             self._bury(db, to, letter, DeadLetter(reason=Reason.NON_RETRYABLE, message=str(error)))
             return
-        payload = None if to.key is None else fingerprint(data)
         born = _birth_values(to.stage, key, letter, fingerprint=payload)
         if _born(db, born) is None:
             known = _get(db, born["id"])

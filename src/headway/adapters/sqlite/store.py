@@ -16,7 +16,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -28,6 +28,7 @@ T = TypeVar("T")
 Row = Mapping[str, Any]
 Step = Callable[[sqlite3.Connection], T]
 
+META = "CREATE TABLE meta (name TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT;\n"
 OLDEST_SQLITE = (3, 37, 0)
 GROUP = 256
 """How many steps one commit takes at the most."""
@@ -225,6 +226,19 @@ def _cannot_open(path: Path, error: sqlite3.Error) -> ConfigError:
     return ConfigError(f"cannot open {path} as a SQLite file ({error}): {advice}")
 
 
+def must_hold(path: Path, kind: str) -> None:
+    """Refuse a file that is not there, or is none of ours, without changing anything."""
+    if not path.is_file():
+        raise ConfigError(f"there is no {kind} {path}: `headway run` and `headway send` make one")
+    try:
+        with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as db:
+            found = dict(db.execute("SELECT name, value FROM meta").fetchall()).get("kind")
+    except sqlite3.Error:
+        found = None
+    if found is None:
+        raise ConfigError(f"{path} is no {kind}: name another file")
+
+
 def boot_id() -> str:
     """What differs after every restart of this host: a monotonic clock means nothing beyond it."""
     proc = Path("/proc/sys/kernel/random/boot_id")
@@ -240,18 +254,28 @@ def prepare(
     connection: sqlite3.Connection, *, kind: str, version: int, create: str, rebase: Callable[[], None]
 ) -> None:
     """Make the tables of a new file; after a restart of the host, put monotonic times on the new clock."""
-    connection.execute("CREATE TABLE IF NOT EXISTS meta (name TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT")
-    meta = dict(connection.execute("SELECT name, value FROM meta").fetchall())
-    if not meta:
-        for statement in _split(create):
-            connection.execute(statement)
+    path = next(row["file"] for row in connection.execute("PRAGMA database_list") if row["name"] == "main")
+    tables = {row["name"] for row in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")}
+    foreign = f"{path} holds tables of somebody else that have the names of ours: give the {kind} a file of its own"
+    if "meta" not in tables:
+        try:
+            for statement in _split(META + create):
+                connection.execute(statement)
+        except sqlite3.OperationalError as error:
+            raise ConfigError(f"{foreign} ({error})") from error
         rows = {"kind": kind, "version": str(version), "boot": boot_id()}
         connection.executemany("INSERT INTO meta VALUES (?, ?)", rows.items())
         return
+    try:
+        meta = dict(connection.execute("SELECT name, value FROM meta").fetchall())
+    except sqlite3.OperationalError as error:
+        raise ConfigError(foreign) from error
+    if not {"kind", "version", "boot"} <= set(meta):
+        raise ConfigError(foreign)
     if meta["kind"] != kind:
-        raise ConfigError(f"this file holds a {meta['kind']}, not a {kind}: give each a file of its own")
+        raise ConfigError(f"{path} holds a {meta['kind']}, not a {kind}: give each a file of its own")
     if int(meta["version"]) != version:
-        raise ConfigError(f"this file has schema version {meta['version']}, this Headway knows {version}")
+        raise ConfigError(f"{path} has schema version {meta['version']}, this Headway knows {version}")
     if meta["boot"] != boot_id():
         rebase()
         connection.execute("UPDATE meta SET value = ? WHERE name = 'boot'", (boot_id(),))

@@ -15,6 +15,7 @@ from headway.app.cli.shown import (
     ids_output_option,
     ledger_option,
     output_option,
+    printable,
     run_async,
     show_json,
     show_table,
@@ -22,14 +23,22 @@ from headway.app.cli.shown import (
 from headway.app.wiring import open_parts
 from headway.core.decide import Reason
 from headway.core.item import Item
-from headway.errors import NotFound
+from headway.core.settlements import Discard, Redrive, plan
+from headway.errors import Conflict, NotFound
 from headway.ops import dead_letters
 from headway.ops.dead_letters import Outcome
-from headway.ops.why import Explanation, explain, span
+from headway.ops.why import Explanation, explain, span, times
 from headway.ports.ledger import Ledger
 
+
+def _said(_: click.Context, __: click.Parameter, reason: str) -> str:
+    if not reason.strip():
+        raise click.BadParameter("an empty reason says nothing to who reads the history: write one")
+    return reason
+
+
 reason_option = click.option(
-    "--reason", required=True, help="Why you do this: it is kept with your name in the item's history."
+    "--reason", required=True, callback=_said, help="Why you do this: it is kept with your name in the item's history."
 )
 dry_run_option = click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing.")
 ids_argument = click.argument("identities", metavar="ID...", nargs=-1)
@@ -46,7 +55,7 @@ def dlq() -> None:
 @ledger_option
 @click.option("--stage", help="Only of this stage.")
 @click.option("--reason", type=click.Choice([reason.value for reason in Reason]), help="Only with this reason.")
-@click.option("--limit", default=100, show_default=True, help="At most so many.")
+@click.option("--limit", default=100, type=click.IntRange(min=1), show_default=True, help="At most so many.")
 @click.option("--after", default="", metavar="ITEM", help="From after this item id on: for the next page.")
 @ids_output_option
 def list_(ledger: str | None, stage: str | None, reason: str | None, limit: int, after: str, output: str) -> None:
@@ -70,7 +79,7 @@ def list_(ledger: str | None, stage: str | None, reason: str | None, limit: int,
             )
             for item in items
         ]
-        show_table(f"{len(items)} dead letters", ["item", "stage", "event", "reason", "attempts", "for"], rows)
+        show_table(times(len(items), "dead letter"), ["item", "stage", "event", "reason", "attempts", "for"], rows)
         if len(items) == limit:
             click.echo(f"there may be more: --after {items[-1].id}")
 
@@ -87,12 +96,12 @@ def show(identity: str, ledger: str | None, output: str) -> None:
         return
     item = explanation.item
     click.echo(f"item    {item.id}\nstage   {item.stage}\nis      {explanation.where}\nmay     {explanation.may}")
-    click.echo(f"bytes   {(item.body or b'').decode(errors='backslashreplace')}")
+    click.echo(f"bytes   {printable((item.body or b'').decode(errors='backslashreplace'))}")
     for record in explanation.history:
         moment = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(record.at))
-        click.echo(f"{moment}  round {record.round}  {record.what} {record.by} {record.note}".rstrip())
+        click.echo(printable(f"{moment}  round {record.round}  {record.what} {record.by} {record.note}".rstrip()))
         if record.details.get("traceback"):
-            click.echo("    " + str(record.details["traceback"]).rstrip().replace("\n", "\n    "))
+            click.echo(printable("    " + str(record.details["traceback"]).rstrip().replace("\n", "\n    ")))
 
 
 @dlq.command()
@@ -141,28 +150,36 @@ def _act_on(identities: tuple[str, ...], ledger: str | None, act: Act, *, dry_ru
     if not identities:
         raise click.UsageError("which ones? Give ids, or - to read them from standard input")
     wanted = [name for given in identities for name in (sys.stdin.read().split() if given == "-" else [given])]
-    outcomes = run_async(_each(wanted, ledger, act, dry_run))
+    outcomes, unknown = run_async(_each(wanted, ledger, act, dry_run))
     if output == "json":
         show_json(outcomes)
     else:
         for outcome in outcomes:
             click.echo(f"{outcome.item[:12]}  {outcome.message}", err=not outcome.ok)
-    failed = sum(not outcome.ok for outcome in outcomes)
+    failed = [outcome for outcome in outcomes if not outcome.ok]
     if failed:
-        sys.exit(PARTIAL if failed < len(outcomes) else 4)
+        sys.exit(PARTIAL if len(failed) < len(outcomes) else 4 if len(failed) > unknown else 1)
 
 
-async def _each(wanted: list[str], ledger: str | None, act: Act, dry_run: str | None) -> list[Outcome]:
-    outcomes = []
+async def _each(wanted: list[str], ledger: str | None, act: Act, dry_run: str | None) -> tuple[list[Outcome], int]:
+    outcomes, unknown = [], 0
     async with open_parts(ledger) as parts:
         for identity in wanted:
             try:
                 item = await dead_letters.find_dead(parts.ledger, identity)
             except NotFound as error:
                 outcomes.append(Outcome(identity, ok=False, message=str(error)))
+                unknown += 1
                 continue
-            outcomes.append(Outcome(item.id, ok=True, message=dry_run) if dry_run else await act(parts.ledger, item))
-    return outcomes
+            if not dry_run:
+                outcomes.append(await act(parts.ledger, item))
+                continue
+            try:
+                plan(item, Redrive(reason="") if "requeued" in dry_run else Discard(reason=""))
+                outcomes.append(Outcome(item.id, ok=True, message=dry_run))
+            except Conflict as error:
+                outcomes.append(Outcome(item.id, ok=False, message=str(error)))
+    return outcomes, unknown
 
 
 async def _find(ledger: str | None, stage: str | None, reason: str | None, limit: int, after: str) -> list[Item]:

@@ -13,6 +13,7 @@ from headway.app.cli.shown import (
     jsonable,
     ledger_option,
     output_option,
+    printable,
     run_async,
     show_json,
     show_table,
@@ -97,12 +98,12 @@ def _plain(explanation: Explanation) -> dict[str, Any]:
 def _show(explanation: Explanation) -> None:
     item = explanation.item
     out = console()
-    out.print(f"[bold]{item.event_type or 'bytes'}[/bold] {item.event_id or item.key} at [bold]{item.stage}[/bold]")
+    out.print(printable(f"{item.event_type or 'bytes'} {item.event_id or item.key} at {item.stage}"), style="bold")
     out.print(f"  item  {item.id}")
     for title, text in (("is", explanation.where), ("next", explanation.next), ("may", explanation.may)):
-        out.print(f"  {title:<5} {text}", markup=False)
+        out.print(printable(f"  {title:<5} {text}"))
     for record in explanation.history:
         moment = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(record.at))
         who = f" by {record.by}" if record.by else ""
         note = f": {record.note}" if record.note else ""
-        out.print(f"  {moment}  round {record.round}  {record.what}{who}{note}", markup=False)
+        out.print(printable(f"  {moment}  round {record.round}  {record.what}{who}{note}"))

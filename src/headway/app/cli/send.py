@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from typing import IO, Any
 
 import click
@@ -10,7 +11,7 @@ import click
 from headway.app.cli.shown import broker_option, ledger_option, output_option, run_async, show_json
 from headway.app.wiring import open_parts
 from headway.core.event import Letter
-from headway.errors import ConfigError
+from headway.errors import CodecError, ConfigError, PayloadError
 from headway.runtime import envelope
 
 
@@ -37,7 +38,13 @@ def send(
     if data is not None and file is not None:
         raise click.UsageError("give --data or --file, not both")
     headers = {} if not_after is None else {"not_after": not_after}
-    letter = envelope.new_letter(event_type, _read(data, file), event_id=event_id, headers=headers)
+    if event_id == "":
+        raise click.UsageError("--id is empty: leave it out to have one made")
+    content = _read(data, file)
+    try:
+        letter = envelope.new_letter(event_type, content, event_id=event_id, headers=headers)
+    except (CodecError, PayloadError) as error:
+        raise ConfigError(f"nobody could read this event: {error}") from error
     run_async(_send(letter, ledger, broker))
     if output == "json":
         show_json({"event_id": letter.event_id, "event_type": event_type})
@@ -51,9 +58,18 @@ def _read(data: str | None, file: IO[bytes] | None) -> Any:
     if file is not None:
         source, text = f"--file {file.name}", file.read()
     try:
-        return json.loads(text)
+        return json.loads(text, parse_constant=_refuse, parse_float=_finite)
     except ValueError as error:
         raise ConfigError(f"{source} is no JSON ({error}); write it as in --data '{{\"id\": 1}}'") from error
+
+
+def _refuse(name: str) -> float:
+    raise ValueError(f"{name} is a word of Python's, not of JSON")
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    return number if math.isfinite(number) else _refuse(text)
 
 
 async def _send(letter: Letter, ledger: str | None, broker: str | None) -> None:

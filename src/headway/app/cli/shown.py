@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 import click
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from headway.errors import ConfigError, Conflict, HeadwayError
 
@@ -74,13 +75,24 @@ def show_table(title: str, columns: Iterable[str], rows: Iterable[Iterable[objec
     for column in columns:
         table.add_column(column, overflow="fold")
     for row in rows:
-        table.add_row(*(str(cell) for cell in row))
+        table.add_row(*(Text(printable(str(cell))) for cell in row))
     console().print(table)
 
 
 def console() -> Console:
     """A console as wide as the terminal, or wide enough for whole lines where there is none."""
-    return Console(width=None if sys.stdout.isatty() else 200, soft_wrap=not sys.stdout.isatty(), highlight=False)
+    return Console(
+        width=None if sys.stdout.isatty() else 200,
+        soft_wrap=not sys.stdout.isatty(),
+        highlight=False,
+        markup=False,
+        emoji=False,
+    )
+
+
+def printable(text: str) -> str:
+    """What came from anybody, without what a terminal would obey."""
+    return "".join(char if char.isprintable() or char == "\n" else ascii(char)[1:-1] for char in text)
 
 
 def jsonable(value: object) -> Any:
