@@ -162,7 +162,7 @@ ACTS: dict[str, Settlement] = {
 async def declare(world: World, *stages: str, key: str | None = None, event_type: str = "JSONParsed") -> None:
     """Subscribe stages of the service "chunking" to an event, as its start does."""
     wanted = [Subscription(event_type, stage, "chunking", key) for stage in stages or (STAGE,)]
-    await world.ledger.declare("chunking", wanted)
+    await world.ledger.declare({"chunking": wanted})
 
 
 async def publish(world: World, key: str, **parts: object) -> None:

@@ -33,7 +33,7 @@ async def broker(path: Path) -> AsyncIterator[SQLiteBroker]:
 
 async def _declare(broker: SQLiteBroker, service: str = QUEUE, *event_types: str) -> None:
     wanted = [Subscription(name, f"{service}.{name}", service) for name in event_types or ("JSONParsed",)]
-    await broker.declare(service, wanted)
+    await broker.declare({service: wanted})
 
 
 async def _publish(broker: SQLiteBroker, *names: str) -> None:
@@ -59,7 +59,7 @@ async def test_what_is_published_is_received_byte_for_byte(broker: SQLiteBroker)
 async def test_bytes_that_are_no_text_are_received_as_they_are(broker: SQLiteBroker, path: Path) -> None:
     raw = bytes(range(256))
     with closing(sqlite3.connect(path)) as db, db:
-        db.execute("INSERT INTO message (queue, body, born_date) VALUES (?, ?, 0)", (QUEUE, raw))
+        db.execute("INSERT INTO headway_message (queue, body, born_date) VALUES (?, ?, 0)", (QUEUE, raw))
     assert await _bodies(broker) == [raw]
 
 
@@ -202,7 +202,7 @@ async def test_each_service_gets_its_own_copy(broker: SQLiteBroker) -> None:
 
 async def test_a_service_with_two_stages_for_an_event_gets_one_message(broker: SQLiteBroker) -> None:
     wanted = [Subscription("JSONParsed", stage, QUEUE) for stage in ("one", "two")]
-    await broker.declare(QUEUE, wanted)
+    await broker.declare({QUEUE: wanted})
     await _publish(broker, "a")
     assert len(await _bodies(broker)) == 1
 
@@ -236,7 +236,7 @@ async def test_after_a_restart_of_the_host_no_session_is_alive(broker: SQLiteBro
     await _publish(broker, "a")
     await _one(broker)
     with closing(sqlite3.connect(path)) as db, db:
-        db.execute("UPDATE meta SET value = 'a boot before this one' WHERE name = 'boot'")
+        db.execute("UPDATE headway_meta SET value = 'a boot before this one' WHERE name = 'boot'")
     async with open_broker(path) as other:
         assert len(await _bodies(other)) == 1
 

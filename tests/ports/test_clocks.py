@@ -162,11 +162,11 @@ class Restarted:
     def __init__(self, path: Path, *, uptime: float) -> None:
         self.path = path
         with closing(sqlite3.connect(path)) as db, db:
-            db.execute("UPDATE meta SET value = 'a boot before this one' WHERE name = 'boot'")
+            db.execute("UPDATE headway_meta SET value = 'a boot before this one' WHERE name = 'boot'")
             # Until now the monotonic clock of that boot was ahead of ours by this much.
             for column in ("free_at", "round_at"):
-                db.execute(f"UPDATE item SET {column} = {column} + ?", (uptime,))
-            db.execute("UPDATE outbox SET free_at = free_at + ?", (uptime,))
+                db.execute(f"UPDATE headway_item SET {column} = {column} + ?", (uptime,))
+            db.execute("UPDATE headway_outbox SET free_at = free_at + ?", (uptime,))
 
 
 UPTIMES = [10 * HOUR, -10 * HOUR]

@@ -109,7 +109,7 @@ def test_processes_that_make_a_new_file_at_once_all_succeed(tmp_path: Path) -> N
             _begin(processes)
             assert _outcomes(processes) == [[], []]
         with closing(sqlite3.connect(path)) as db:
-            assert db.execute("SELECT value FROM sequence").fetchall() == [(0,)]
+            assert db.execute("SELECT value FROM headway_sequence").fetchall() == [(0,)]
 
 
 async def test_clients_that_make_a_new_file_at_once_all_succeed(tmp_path: Path) -> None:

@@ -32,7 +32,7 @@ SITUATION = {
 """A way into each state out of which no other rule of the file than the table forbids a move."""
 
 BIRTH = """
-INSERT INTO item (id, tenant, stage, key, event_id, event_type, state, carrier, epoch, free_at, free_date, body,
+INSERT INTO headway_item (id, tenant, stage, key, event_id, event_type, state, carrier, epoch, free_at, free_date, body,
                   born_date, moved_date)
 VALUES ('new', '', 's', 'k', 'e', 't', ?, 'caller', 1, 0, 0, x'00', 0, 0)
 """
@@ -59,7 +59,7 @@ async def test_an_update_past_the_table_is_refused(
 ) -> None:
     await SITUATIONS[SITUATION[source]](world)
     with pytest.raises(sqlite3.IntegrityError, match="no such move"):
-        raw.execute("UPDATE item SET state = ?", (target,))
+        raw.execute("UPDATE headway_item SET state = ?", (target,))
     assert (await world.item(KEY)).state is source
 
 
@@ -69,7 +69,7 @@ async def test_an_update_within_the_table_is_not(
 ) -> None:
     await SITUATIONS[SITUATION[source]](world)
     with raw:
-        raw.execute("UPDATE item SET state = ?", (target,))
+        raw.execute("UPDATE headway_item SET state = ?", (target,))
     assert (await world.item(KEY)).state is target
 
 
@@ -86,10 +86,10 @@ async def test_work_is_born_only_where_the_table_says(world: World, raw: sqlite3
 async def test_a_record_ends_only_where_the_table_says(world: World, raw: sqlite3.Connection, source: State) -> None:
     await SITUATIONS[SITUATION[source]](world)
     if source in ENDED:
-        assert raw.execute("DELETE FROM item").rowcount == 1
+        assert raw.execute("DELETE FROM headway_item").rowcount == 1
     else:
         with pytest.raises(sqlite3.IntegrityError, match="no such move"):
-            raw.execute("DELETE FROM item")
+            raw.execute("DELETE FROM headway_item")
 
 
 @pytest.mark.parametrize("source", [State.WAITING, State.DEAD, State.IN_DOUBT])
@@ -98,13 +98,13 @@ async def test_what_the_ledger_carries_cannot_lose_its_bytes(
 ) -> None:
     await SITUATIONS[SITUATION[source]](world)
     with pytest.raises(sqlite3.IntegrityError, match="CHECK"):
-        raw.execute("UPDATE item SET body = NULL")
+        raw.execute("UPDATE headway_item SET body = NULL")
 
 
 async def test_what_waits_is_never_carried_by_the_broker(world: World, raw: sqlite3.Connection) -> None:
     await SITUATIONS["waiting, ledger"](world)
     with pytest.raises(sqlite3.IntegrityError, match="CHECK"):
-        raw.execute("UPDATE item SET carrier = 'broker'")
+        raw.execute("UPDATE headway_item SET carrier = 'broker'")
 
 
 async def test_a_file_of_a_ledger_is_refused_as_a_broker(world: World, tmp_path: Path) -> None:

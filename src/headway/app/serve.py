@@ -28,8 +28,8 @@ async def serve(
     probe: Probe = unwatched,
 ) -> None:
     """Declare what the services want, then work until `stopping` is asked."""
-    for service in services:
-        await parts.topology.declare(service.name, [stage.subscription for stage in service.stages])
+    wanted = {service.name: [stage.subscription for stage in service.stages] for service in services}
+    await parts.topology.declare(wanted)
     heartbeat = Heartbeat(parts.ledger, seconds=settings.lease)
     worker = Worker(parts.ledger, parts.transactions, heartbeat, settings, stopping, probe=probe)
     loops = [Consumer(service, worker, parts.broker).run() for service in services]

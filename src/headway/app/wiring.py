@@ -92,6 +92,8 @@ async def open_parts(
         ledger = SQLiteLedger(store, embedded=embedded, read_data=envelope.data_of)
         stack.push_async_callback(ledger.close)
         await ledger.migrate()
+        if make:
+            await ledger.take_role()
         transactions = SQLiteTransactions(store)
         if embedded:
             yield Parts(ledger, transactions, ledger, ledger, None, str(broker_path))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -55,8 +55,11 @@ class Broker(Protocol):
 class Topology(Protocol):
     """Who wants which events."""
 
-    async def declare(self, service: str, subscriptions: Sequence[Subscription]) -> None:
-        """Make the service's subscriptions exactly these; events that nobody wanted before go to who wants them now."""
+    async def declare(self, wanted: Mapping[str, Sequence[Subscription]]) -> None:
+        """Make each of these services' subscriptions exactly these.
+
+        Events that nobody wanted before go to all who want them now; a service that comes later gets none of them.
+        """
         ...
 
     async def unrouted(self) -> int:

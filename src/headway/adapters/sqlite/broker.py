@@ -7,11 +7,11 @@ import time
 import uuid
 from collections.abc import Sequence
 
-from headway.adapters.sqlite.routing import Routing
+from headway.adapters.sqlite.routing import Routing, Wanted
 from headway.adapters.sqlite.statements import script, statements
 from headway.adapters.sqlite.store import Store, prepare
 from headway.core.event import Letter
-from headway.ports.broker import Delivery, Subscription
+from headway.ports.broker import Delivery
 
 SQL = statements("broker.sql")
 SCHEMA_VERSION = 1
@@ -36,7 +36,7 @@ class SQLiteBroker:
             schema = script("broker_schema.sql") + script("routing_schema.sql")
 
             def rebase() -> None:
-                db.execute("DELETE FROM session")
+                db.execute("DELETE FROM headway_session")
 
             prepare(db, kind="broker", version=SCHEMA_VERSION, create=schema, rebase=rebase)
 
@@ -80,11 +80,11 @@ class SQLiteBroker:
             await self._store.write(lambda db: db.execute(SQL["end_session"], {"session": self._session}))
         await self._store.close()
 
-    async def declare(self, service: str, subscriptions: Sequence[Subscription]) -> None:
-        """Make the service's subscriptions exactly these."""
+    async def declare(self, wanted: Wanted) -> None:
+        """Make each of these services' subscriptions exactly these."""
 
         def declare(db: sqlite3.Connection) -> None:
-            for letter in self._routing.declare(db, service, subscriptions):
+            for letter in self._routing.declare(db, wanted):
                 self._route(db, letter)
 
         await self._store.write(declare)

@@ -1,42 +1,42 @@
 -- Every statement of the broker.
 
 -- name: enqueue
-INSERT INTO message (queue, body, born_date) VALUES (:queue, :body, wall())
+INSERT INTO headway_message (queue, body, born_date) VALUES (:queue, :body, wall())
 
 -- name: keep_alive
-INSERT INTO session (id, alive_until) VALUES (:session, mono() + :timeout)
+INSERT INTO headway_session (id, alive_until) VALUES (:session, mono() + :timeout)
 ON CONFLICT (id) DO UPDATE SET alive_until = excluded.alive_until
 
 -- name: forget_dead
-DELETE FROM session
+DELETE FROM headway_session
 WHERE alive_until <= mono()
 
 -- name: receive
-UPDATE message SET session = :session, deliveries = deliveries + 1
+UPDATE headway_message SET session = :session, deliveries = deliveries + 1
 WHERE id IN (
-    SELECT id FROM message
+    SELECT id FROM headway_message
     WHERE queue = :queue
-      AND (session IS NULL OR session NOT IN (SELECT id FROM session))
+      AND (session IS NULL OR session NOT IN (SELECT id FROM headway_session))
     ORDER BY id
     LIMIT :limit
 )
 RETURNING id, body, deliveries
 
 -- name: acknowledge
-DELETE FROM message
+DELETE FROM headway_message
 WHERE id = :id
   AND session = :session
   AND deliveries = :deliveries
 
 -- name: give_back
-UPDATE message SET session = NULL
+UPDATE headway_message SET session = NULL
 WHERE id = :id
   AND session = :session
   AND deliveries = :deliveries
 
 -- name: end_session
-DELETE FROM session
+DELETE FROM headway_session
 WHERE id = :session
 
 -- name: depth
-SELECT queue, count(*) AS count FROM message GROUP BY queue
+SELECT queue, count(*) AS count FROM headway_message GROUP BY queue

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
-from headway.adapters.sqlite.routing import Routing
+from headway.adapters.sqlite.routing import Routing, Wanted
 from headway.adapters.sqlite.statements import script, statements
 from headway.adapters.sqlite.store import Row, Store, prepare, translated
 from headway.adapters.sqlite.transaction import SQLiteTransaction
@@ -143,6 +143,18 @@ class SQLiteLedger:
 
         await self._store.write(migrate)
 
+    async def take_role(self) -> None:
+        """Remember whether this file is the broker too; refuse to be used as what it has not been so far."""
+        role, other = ("alone", "give --broker") if self._embedded else ("beside a broker", "leave out --broker")
+
+        def take(db: sqlite3.Connection) -> None:
+            db.execute(SQL["take_role"], {"role": role})
+            known = db.execute(SQL["role"]).fetchone()["value"]
+            if known != role:
+                raise ConfigError(f"{self._store.path} has been used {known} so far: {other}, as its services do")
+
+        await self._store.write(take)
+
     async def clean(self, *, older_than: float, limit: int = 500) -> int:
         """Remove records that ended long ago, and events that nobody wanted for as long."""
         asked = {"older_than": older_than, "limit": limit}
@@ -165,11 +177,11 @@ class SQLiteLedger:
             raise ConfigError("this ledger is no broker: publish to the broker beside it")
         await self._store.write(lambda db: self._send(db, letter, item=None))
 
-    async def declare(self, service: str, subscriptions: Sequence[Subscription]) -> None:
-        """Make the service's subscriptions exactly these."""
+    async def declare(self, wanted: Wanted) -> None:
+        """Make each of these services' subscriptions exactly these."""
 
         def declare(db: sqlite3.Connection) -> None:
-            for letter in self._routing.declare(db, service, subscriptions):
+            for letter in self._routing.declare(db, wanted):
                 self._send(db, letter, item=None)
 
         await self._store.write(declare)
@@ -255,10 +267,10 @@ def move_triggers() -> str:
     )
     refuse = "SELECT RAISE(ABORT, 'no such move of an item is in the table of moves'); END;"
     return f"""
-CREATE TRIGGER item_born BEFORE INSERT ON item WHEN NEW.state NOT IN ({births}) BEGIN {refuse}
-CREATE TRIGGER item_moves BEFORE UPDATE OF state ON item
+CREATE TRIGGER headway_item_born BEFORE INSERT ON headway_item WHEN NEW.state NOT IN ({births}) BEGIN {refuse}
+CREATE TRIGGER headway_item_moves BEFORE UPDATE OF state ON headway_item
     WHEN OLD.state || '>' || NEW.state NOT IN ({moves}) BEGIN {refuse}
-CREATE TRIGGER item_ends BEFORE DELETE ON item WHEN OLD.state NOT IN ({ends}) BEGIN {refuse}
+CREATE TRIGGER headway_item_ends BEFORE DELETE ON headway_item WHEN OLD.state NOT IN ({ends}) BEGIN {refuse}
 """
 
 

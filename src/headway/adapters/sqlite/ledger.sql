@@ -9,7 +9,7 @@ not_after - wall() AS not_after_in, body, outcome, reason, waiting_for, effects,
 born_date AS created_at, moved_date AS moved_at, free_date AS free_at
 
 -- part: next_epoch
-(SELECT value + 1 FROM sequence WHERE name = 'epoch')
+(SELECT value + 1 FROM headway_sequence WHERE name = 'epoch')
 
 -- part: take
 SET state = 'running',
@@ -27,10 +27,10 @@ SET state = 'running',
     moved_date = wall()
 
 -- name: use_epoch
-UPDATE sequence SET value = value + 1 WHERE name = 'epoch' RETURNING value
+UPDATE headway_sequence SET value = value + 1 WHERE name = 'epoch' RETURNING value
 
 -- name: birth
-INSERT INTO item (id, tenant, stage, key, event_id, event_type, fingerprint, state, carrier, epoch, holder,
+INSERT INTO headway_item (id, tenant, stage, key, event_id, event_type, fingerprint, state, carrier, epoch, holder,
                   deliveries, free_at, free_date, round_at, round_date, not_after, body, born_date, moved_date)
 VALUES (:id, :tenant, :stage, :key, :event_id, :event_type, :fingerprint, :state, :carrier, {next_epoch}, :holder,
         :delivered, mono() + :lease, wall() + :lease,
@@ -40,7 +40,7 @@ ON CONFLICT (id) DO NOTHING
 RETURNING {columns}
 
 -- name: take_one
-UPDATE item
+UPDATE headway_item
 {take}
 WHERE id = :id
   AND carrier <> 'ledger'
@@ -50,7 +50,7 @@ WHERE id = :id
 RETURNING {columns}
 
 -- name: due
-SELECT id FROM item
+SELECT id FROM headway_item
 WHERE carrier = 'ledger'
   AND state IN ('running', 'waiting')
   AND free_at <= mono()
@@ -59,17 +59,17 @@ ORDER BY free_at, born_date
 LIMIT :limit
 
 -- name: take_listed
-UPDATE item
+UPDATE headway_item
 {take}
 WHERE id IN (SELECT value FROM json_each(:ids))
 RETURNING {columns}
 
 -- name: count_delivery
-UPDATE item SET deliveries = deliveries + 1
+UPDATE headway_item SET deliveries = deliveries + 1
 WHERE id = :id
 
 -- name: renew
-UPDATE item
+UPDATE headway_item
 SET free_at = mono() + :lease,
     free_date = wall() + :lease,
     alone = coalesce(:alone, alone),
@@ -81,7 +81,7 @@ WHERE id = :id
 RETURNING round
 
 -- name: settle
-UPDATE item
+UPDATE headway_item
 SET state = :state,
     epoch = {next_epoch},
     carrier = :carrier,
@@ -109,67 +109,67 @@ WHERE id = :id
   AND (NOT :only_if_free OR free_at <= mono())
 
 -- name: wake
-UPDATE item SET free_at = mono(), free_date = wall()
+UPDATE headway_item SET free_at = mono(), free_date = wall()
 WHERE id = :id
   AND state = 'waiting'
   AND free_at > mono()
 
 -- name: add_attempt
-INSERT INTO attempt (item, round, number, at, kind, error_type, message, delay, traceback)
+INSERT INTO headway_attempt (item, round, number, at, kind, error_type, message, delay, traceback)
 VALUES (:item, :round, :number, wall(), :kind, :error_type, :message, :delay, :traceback)
 ON CONFLICT (item, round, number) DO NOTHING
 
 -- name: trim_attempts
-DELETE FROM attempt
+DELETE FROM headway_attempt
 WHERE item = :item
   AND round = :round
   AND number > 5
   AND number <= :number - 45
 
 -- name: add_dead_letter
-INSERT INTO dead_letter (item, round, at, reason, message, attempts)
+INSERT INTO headway_dead_letter (item, round, at, reason, message, attempts)
 VALUES (:item, :round, wall(), :reason, :message, :attempts)
 
 -- name: add_audit
-INSERT INTO audit (item, left_epoch, token, at, move, from_state, to_state, epoch, round, actor, note)
+INSERT INTO headway_audit (item, left_epoch, token, at, move, from_state, to_state, epoch, round, actor, note)
 VALUES (:item, :left_epoch, :token, wall(), :move, :from_state, :to_state, :epoch, :round, :actor, :note)
 
 -- name: settled_by
-SELECT to_state, epoch FROM audit
+SELECT to_state, epoch FROM headway_audit
 WHERE item = :item
   AND left_epoch = :left_epoch
   AND token = :token
 
 -- name: add_outbox
-INSERT INTO outbox (item, event_id, event_type, order_key, not_after, body, free_at, born_date)
+INSERT INTO headway_outbox (item, event_id, event_type, order_key, not_after, body, free_at, born_date)
 VALUES (:item, :event_id, :event_type, :order_key, :not_after, :body, mono(), wall())
 
 -- name: heads
-SELECT id, event_id, event_type, body, order_key, not_after, tries FROM outbox AS row
+SELECT id, event_id, event_type, body, order_key, not_after, tries FROM headway_outbox AS row
 WHERE free_at <= mono()
   AND (order_key IS NULL OR NOT EXISTS (
-      SELECT 1 FROM outbox AS earlier WHERE earlier.order_key = row.order_key AND earlier.id < row.id))
+      SELECT 1 FROM headway_outbox AS earlier WHERE earlier.order_key = row.order_key AND earlier.id < row.id))
 ORDER BY id
 LIMIT :limit
 
 -- name: sent
-DELETE FROM outbox
+DELETE FROM headway_outbox
 WHERE id = :id
 
 -- name: refused
-UPDATE outbox SET tries = tries + 1, free_at = mono() + :delay, error = :error
+UPDATE headway_outbox SET tries = tries + 1, free_at = mono() + :delay, error = :error
 WHERE id = :id
 
 -- name: outbox_state
 SELECT count(*) AS pending, min(born_date) AS oldest_at,
-       (SELECT error FROM outbox WHERE error IS NOT NULL ORDER BY id LIMIT 1) AS last_error
-FROM outbox
+       (SELECT error FROM headway_outbox WHERE error IS NOT NULL ORDER BY id LIMIT 1) AS last_error
+FROM headway_outbox
 
 -- name: get
-SELECT {columns} FROM item WHERE id = :id
+SELECT {columns} FROM headway_item WHERE id = :id
 
 -- name: find
-SELECT {columns} FROM item
+SELECT {columns} FROM headway_item
 WHERE carrier <> 'leader'
   AND id > :after
   AND (:identity IS NULL OR id = :identity OR event_id = :identity OR key = :identity
@@ -181,37 +181,43 @@ ORDER BY id
 LIMIT :limit
 
 -- name: count
-SELECT stage, state, count(*) AS count, sum(free_at <= mono()) AS free, min(moved_date) AS oldest_at FROM item
+SELECT stage, state, count(*) AS count, sum(free_at <= mono()) AS free, min(moved_date) AS oldest_at FROM headway_item
 WHERE carrier <> 'leader'
 GROUP BY stage, state
 ORDER BY stage, state
 
 -- name: attempts_of
-SELECT at, round, number, kind, error_type, message, delay, traceback FROM attempt WHERE item = :item
+SELECT at, round, number, kind, error_type, message, delay, traceback FROM headway_attempt WHERE item = :item
 
 -- name: dead_letters_of
-SELECT at, round, reason, message, attempts FROM dead_letter WHERE item = :item
+SELECT at, round, reason, message, attempts FROM headway_dead_letter WHERE item = :item
 
 -- name: audit_of
-SELECT at, round, move, from_state, to_state, actor, note FROM audit WHERE item = :item
+SELECT at, round, move, from_state, to_state, actor, note FROM headway_audit WHERE item = :item
 
 -- name: clean
-DELETE FROM item WHERE id IN (
-    SELECT id FROM item
+DELETE FROM headway_item WHERE id IN (
+    SELECT id FROM headway_item
     WHERE state IN ('done', 'dead', 'discarded')
       AND moved_date < wall() - :older_than
-      AND NOT EXISTS (SELECT 1 FROM outbox WHERE outbox.item = item.id)
+      AND NOT EXISTS (SELECT 1 FROM headway_outbox WHERE headway_outbox.item = headway_item.id)
     LIMIT :limit
 )
 
 -- name: clean_unrouted
-DELETE FROM unrouted
+DELETE FROM headway_unrouted
 WHERE born_date < wall() - :older_than
 
 -- name: rebase_items
-UPDATE item
+UPDATE headway_item
 SET free_at = iif(state = 'running', mono(), mono() + free_date - wall()),
     round_at = mono() - max(wall() - round_date, 0)
 
 -- name: rebase_outbox
-UPDATE outbox SET free_at = mono()
+UPDATE headway_outbox SET free_at = mono()
+
+-- name: take_role
+INSERT INTO headway_meta VALUES ('role', :role) ON CONFLICT (name) DO NOTHING
+
+-- name: role
+SELECT value FROM headway_meta WHERE name = 'role'

@@ -1,5 +1,5 @@
 -- The ledger's tables. The triggers that hold the table of moves are made from it by code.
-CREATE TABLE item (
+CREATE TABLE headway_item (
     id TEXT PRIMARY KEY,
     tenant TEXT NOT NULL,
     stage TEXT NOT NULL,
@@ -35,13 +35,13 @@ CREATE TABLE item (
     CHECK (carrier <> 'ledger' OR state IN ('done', 'discarded') OR body IS NOT NULL),
     CHECK (carrier <> 'broker' OR state IN ('running', 'done', 'discarded'))
 ) STRICT;
-CREATE INDEX item_free ON item (free_at) WHERE carrier = 'ledger' AND state IN ('running', 'waiting');
-CREATE INDEX item_stage ON item (stage, state, moved_date, free_at);
-CREATE INDEX item_event ON item (event_id);
-CREATE INDEX item_key ON item (key);
-CREATE INDEX item_ended ON item (moved_date) WHERE state IN ('done', 'dead', 'discarded');
+CREATE INDEX headway_item_free ON headway_item (free_at) WHERE carrier = 'ledger' AND state IN ('running', 'waiting');
+CREATE INDEX headway_item_stage ON headway_item (stage, state, moved_date, free_at);
+CREATE INDEX headway_item_event ON headway_item (event_id);
+CREATE INDEX headway_item_key ON headway_item (key);
+CREATE INDEX headway_item_ended ON headway_item (moved_date) WHERE state IN ('done', 'dead', 'discarded');
 
-CREATE TABLE attempt (
+CREATE TABLE headway_attempt (
     item TEXT NOT NULL,
     round INTEGER NOT NULL,
     number INTEGER NOT NULL,
@@ -54,7 +54,7 @@ CREATE TABLE attempt (
     PRIMARY KEY (item, round, number)
 ) STRICT, WITHOUT ROWID;
 
-CREATE TABLE dead_letter (
+CREATE TABLE headway_dead_letter (
     item TEXT NOT NULL,
     round INTEGER NOT NULL,
     at REAL NOT NULL,
@@ -64,7 +64,7 @@ CREATE TABLE dead_letter (
     PRIMARY KEY (item, round)
 ) STRICT, WITHOUT ROWID;
 
-CREATE TABLE audit (
+CREATE TABLE headway_audit (
     item TEXT NOT NULL,
     left_epoch INTEGER NOT NULL,             -- the epoch that the move ended: nobody else can have ended it
     token TEXT NOT NULL,
@@ -79,7 +79,7 @@ CREATE TABLE audit (
     PRIMARY KEY (item, left_epoch)
 ) STRICT, WITHOUT ROWID;
 
-CREATE TABLE outbox (
+CREATE TABLE headway_outbox (
     id INTEGER PRIMARY KEY AUTOINCREMENT,
     item TEXT,
     event_id TEXT NOT NULL,
@@ -92,15 +92,15 @@ CREATE TABLE outbox (
     error TEXT,
     born_date REAL NOT NULL
 ) STRICT;
-CREATE INDEX outbox_order ON outbox (order_key, id);
-CREATE INDEX outbox_item ON outbox (item);
+CREATE INDEX headway_outbox_order ON headway_outbox (order_key, id);
+CREATE INDEX headway_outbox_item ON headway_outbox (item);
 
-CREATE TABLE sequence (name TEXT PRIMARY KEY, value INTEGER NOT NULL) STRICT;
-INSERT INTO sequence VALUES ('epoch', 0);
+CREATE TABLE headway_sequence (name TEXT PRIMARY KEY, value INTEGER NOT NULL) STRICT;
+INSERT INTO headway_sequence VALUES ('epoch', 0);
 
 -- Nothing about an item outlives its record.
-CREATE TRIGGER item_gone AFTER DELETE ON item BEGIN
-    DELETE FROM attempt WHERE item = OLD.id;
-    DELETE FROM dead_letter WHERE item = OLD.id;
-    DELETE FROM audit WHERE item = OLD.id;
+CREATE TRIGGER headway_item_gone AFTER DELETE ON headway_item BEGIN
+    DELETE FROM headway_attempt WHERE item = OLD.id;
+    DELETE FROM headway_dead_letter WHERE item = OLD.id;
+    DELETE FROM headway_audit WHERE item = OLD.id;
 END;

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 
 from headway.adapters.sqlite.statements import statements
 from headway.core.event import Letter
 from headway.ports.broker import Subscription
 
 SQL = statements("routing.sql")
+
+Wanted = Mapping[str, Sequence[Subscription]]
 
 
 class Routing:
@@ -30,23 +33,19 @@ class Routing:
         }
         db.execute(SQL["keep_unrouted"], values)
 
-    def declare(self, db: sqlite3.Connection, service: str, subscriptions: Sequence[Subscription]) -> list[Letter]:
-        """Replace the service's subscriptions; hand out what was kept for want of them."""
-        db.execute(SQL["unsubscribe"], {"service": service})
-        kept: list[Letter] = []
-        for wanted in subscriptions:
-            values = {
-                "stage": wanted.stage,
-                "event_type": wanted.event_type,
-                "service": service,
-                "key": wanted.key,
-            }
-            db.execute(SQL["subscribe"], values)
-            rows = db.execute(SQL["take_unrouted"], {"event_type": wanted.event_type}).fetchall()
-            kept += [
-                Letter(row["event_id"], row["event_type"], row["body"], not_after=row["not_after"]) for row in rows
-            ]
-        return kept
+    def declare(self, db: sqlite3.Connection, wanted: Wanted) -> list[Letter]:
+        """Replace these services' subscriptions; hand out what was kept for want of them."""
+        for service in wanted:
+            db.execute(SQL["unsubscribe"], {"service": service})
+        subscriptions = [subscription for each in wanted.values() for subscription in each]
+        for subscription in subscriptions:
+            db.execute(SQL["subscribe"], asdict(subscription))
+        rows = [
+            row
+            for event_type in dict.fromkeys(subscription.event_type for subscription in subscriptions)
+            for row in db.execute(SQL["take_unrouted"], {"event_type": event_type}).fetchall()
+        ]
+        return [Letter(row["event_id"], row["event_type"], row["body"], not_after=row["not_after"]) for row in rows]
 
     def unrouted(self, db: sqlite3.Connection) -> int:
         """How many events are kept."""

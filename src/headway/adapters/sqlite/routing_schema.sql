@@ -1,14 +1,14 @@
 -- Who wants which events, and the events that nobody wants yet.
-CREATE TABLE subscription (
+CREATE TABLE headway_subscription (
     stage TEXT NOT NULL,
     event_type TEXT NOT NULL,
     service TEXT NOT NULL,
     key TEXT,
     PRIMARY KEY (stage, event_type)
 ) STRICT, WITHOUT ROWID;
-CREATE INDEX subscription_type ON subscription (event_type);
+CREATE INDEX headway_subscription_type ON headway_subscription (event_type);
 
-CREATE TABLE unrouted (
+CREATE TABLE headway_unrouted (
     id INTEGER PRIMARY KEY AUTOINCREMENT,
     event_id TEXT NOT NULL,
     event_type TEXT NOT NULL,
@@ -16,4 +16,4 @@ CREATE TABLE unrouted (
     body BLOB NOT NULL,
     born_date REAL NOT NULL
 ) STRICT;
-CREATE INDEX unrouted_type ON unrouted (event_type);
+CREATE INDEX headway_unrouted_type ON headway_unrouted (event_type);

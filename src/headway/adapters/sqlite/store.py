@@ -28,7 +28,7 @@ T = TypeVar("T")
 Row = Mapping[str, Any]
 Step = Callable[[sqlite3.Connection], T]
 
-META = "CREATE TABLE meta (name TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT;\n"
+META = "CREATE TABLE IF NOT EXISTS headway_meta (name TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT"
 OLDEST_SQLITE = (3, 37, 0)
 GROUP = 256
 """How many steps one commit takes at the most."""
@@ -232,7 +232,7 @@ def must_hold(path: Path, kind: str) -> None:
         raise ConfigError(f"there is no {kind} {path}: `headway run` and `headway send` make one")
     try:
         with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as db:
-            found = dict(db.execute("SELECT name, value FROM meta").fetchall()).get("kind")
+            found = dict(db.execute("SELECT name, value FROM headway_meta").fetchall()).get("kind")
     except sqlite3.Error:
         found = None
     if found is None:
@@ -255,30 +255,21 @@ def prepare(
 ) -> None:
     """Make the tables of a new file; after a restart of the host, put monotonic times on the new clock."""
     path = next(row["file"] for row in connection.execute("PRAGMA database_list") if row["name"] == "main")
-    tables = {row["name"] for row in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")}
-    foreign = f"{path} holds tables of somebody else that have the names of ours: give the {kind} a file of its own"
-    if "meta" not in tables:
-        try:
-            for statement in _split(META + create):
-                connection.execute(statement)
-        except sqlite3.OperationalError as error:
-            raise ConfigError(f"{foreign} ({error})") from error
+    connection.execute(META)
+    meta = dict(connection.execute("SELECT name, value FROM headway_meta").fetchall())
+    if not meta:
+        for statement in _split(create):
+            connection.execute(statement)
         rows = {"kind": kind, "version": str(version), "boot": boot_id()}
-        connection.executemany("INSERT INTO meta VALUES (?, ?)", rows.items())
+        connection.executemany("INSERT INTO headway_meta VALUES (?, ?)", rows.items())
         return
-    try:
-        meta = dict(connection.execute("SELECT name, value FROM meta").fetchall())
-    except sqlite3.OperationalError as error:
-        raise ConfigError(foreign) from error
-    if not {"kind", "version", "boot"} <= set(meta):
-        raise ConfigError(foreign)
     if meta["kind"] != kind:
         raise ConfigError(f"{path} holds a {meta['kind']}, not a {kind}: give each a file of its own")
     if int(meta["version"]) != version:
         raise ConfigError(f"{path} has schema version {meta['version']}, this Headway knows {version}")
     if meta["boot"] != boot_id():
         rebase()
-        connection.execute("UPDATE meta SET value = ? WHERE name = 'boot'", (boot_id(),))
+        connection.execute("UPDATE headway_meta SET value = ? WHERE name = 'boot'", (boot_id(),))
 
 
 def _split(text: str) -> Iterator[str]:

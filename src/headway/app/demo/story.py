@@ -142,7 +142,7 @@ class Story:
     # -- what the conditions ask
 
     async def _declared(self, parts: Parts) -> bool:
-        return len(await self._rows(parts, "SELECT stage FROM subscription")) == 2
+        return len(await self._rows(parts, "SELECT stage FROM headway_subscription")) == 2
 
     async def _done(self, parts: Parts, count: int) -> bool:
         tallies = await parts.ledger.count()
