@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 import time
 import uuid
@@ -48,18 +49,24 @@ class SQLiteBroker:
 
     async def receive(self, queue: str, limit: int) -> Sequence[Delivery]:
         """Take messages that no living session holds."""
-        renew = time.monotonic() - self._alive_since > self._timeout / 3
-        asked = {"queue": queue, "limit": limit, "session": self._session, "timeout": self._timeout}
+        before = time.monotonic()
+        renew = before - self._alive_since > self._timeout / 3
+        asked = {"queue": queue, "limit": max(limit, 0), "session": self._session, "timeout": self._timeout}
+
+        def ready(db: sqlite3.Connection) -> list[int]:
+            return [row["id"] for row in db.execute(SQL["ready"], asked)]
 
         def receive(db: sqlite3.Connection) -> list[Delivery]:
             if renew:
+                db.execute(SQL["forget_dead"])
                 db.execute(SQL["keep_alive"], asked)
-            db.execute(SQL["forget_dead"])
-            rows = db.execute(SQL["receive"], asked).fetchall() if limit > 0 else []
+            rows = db.execute(SQL["hold"], {**asked, "ids": json.dumps(ready(db))}).fetchall()
             rows.sort(key=lambda row: row["id"])
             return [Delivery(str(row["id"]), row["body"], row["deliveries"]) for row in rows]
 
-        before = time.monotonic()
+        # Who finds nothing has only read: idle services do not take the file's lock from each other.
+        if not renew and not await self._store.read(ready):
+            return []
         deliveries = await self._store.write(receive)
         if renew:
             self._alive_since = before

@@ -11,15 +11,16 @@ ON CONFLICT (id) DO UPDATE SET alive_until = excluded.alive_until
 DELETE FROM headway_session
 WHERE alive_until <= mono()
 
--- name: receive
+-- name: ready
+SELECT id FROM headway_message
+WHERE queue = :queue
+  AND (session IS NULL OR session NOT IN (SELECT id FROM headway_session WHERE alive_until > mono()))
+ORDER BY id
+LIMIT :limit
+
+-- name: hold
 UPDATE headway_message SET session = :session, deliveries = deliveries + 1
-WHERE id IN (
-    SELECT id FROM headway_message
-    WHERE queue = :queue
-      AND (session IS NULL OR session NOT IN (SELECT id FROM headway_session))
-    ORDER BY id
-    LIMIT :limit
-)
+WHERE id IN (SELECT value FROM json_each(:ids))
 RETURNING id, body, deliveries
 
 -- name: acknowledge

@@ -71,17 +71,20 @@ class SQLiteLedger:
 
     async def due(self, stages: Sequence[str], *, limit: int, lease: float, holder: str) -> Sequence[Item]:
         """Take what may run now."""
-        asked = {"stages": json.dumps(list(stages)), "limit": limit, "lease": lease, "holder": holder}
+        asked = {"stages": json.dumps(list(stages)), "limit": max(limit, 0), "lease": lease, "holder": holder}
+
+        def due(db: sqlite3.Connection) -> list[str]:
+            return [row["id"] for row in db.execute(SQL["due"], asked)]
 
         def take(db: sqlite3.Connection) -> list[Item]:
-            due = [row["id"] for row in db.execute(SQL["due"], asked)]
-            if not due:
-                return []
-            taken = db.execute(SQL["take_listed"], {**asked, "ids": json.dumps(due), "delivered": 0}).fetchall()
-            _use_epoch(db)
-            return sorted(map(_item, taken), key=lambda item: due.index(item.id))
+            ids = due(db)
+            taken = db.execute(SQL["take_listed"], {**asked, "ids": json.dumps(ids), "delivered": 0}).fetchall()
+            if taken:
+                _use_epoch(db)
+            return sorted(map(_item, taken), key=lambda item: ids.index(item.id))
 
-        return await self._store.write(take)
+        # Who finds nothing has only read: idle workers do not take the file's lock from each other.
+        return await self._store.write(take) if await self._store.read(due) else []
 
     async def wake(self, items: Sequence[str]) -> int:
         """Make waiting items due now."""
