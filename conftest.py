@@ -5,8 +5,10 @@ A Python block whose first line is a comment with a file's name becomes that fil
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
+import signal
 import subprocess
 import tempfile
 from pathlib import Path
@@ -35,18 +37,25 @@ def _python(example: Example) -> None:
 
 
 def _bash(example: Example) -> str | None:
-    directory = example.namespace["directory"].name
+    directory = Path(example.namespace["directory"].name)
     environment = {name: value for name, value in os.environ.items() if not name.startswith("HEADWAY_")}
-    ran = subprocess.run(  # noqa: S603 - our own documents
-        ["bash", "-euo", "pipefail", "-c", str(example.parsed)],  # noqa: S607 - bash as the reader has it
-        cwd=directory,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    return None if ran.returncode == 0 else f"exit code {ran.returncode}:\n{ran.stdout}\n{ran.stderr}"
+    printed = directory / "printed"
+    with printed.open("w") as out:
+        script = subprocess.Popen(  # noqa: S603 - our own documents
+            ["bash", "-euo", "pipefail", "-c", str(example.parsed)],  # noqa: S607 - bash as the reader has it
+            cwd=directory,
+            env=environment,
+            stdout=out,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    try:
+        code: int | None = script.wait(timeout=50)
+    except subprocess.TimeoutExpired:
+        code = None
+    with contextlib.suppress(ProcessLookupError):  # what a snippet that failed has left running
+        os.killpg(script.pid, signal.SIGKILL)
+    return None if code == 0 else f"exit code {code}:\n{printed.read_text()}"
 
 
 pytest_collect_file = Sybil(

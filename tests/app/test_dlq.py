@@ -76,7 +76,7 @@ def test_pages_follow_each_other(cli: Cli) -> None:
     first = cli("dlq", "list", "--limit", "2", "-o", "ids").out.split()
     second = cli("dlq", "list", "--limit", "2", "--after", first[-1], "-o", "ids").out.split()
     assert first + second == ids[:4]
-    assert f"--after {first[-1]}" in cli("dlq", "list", "--limit", "2").out
+    assert f"--after {first[-1]}" in cli("dlq", "list", "--limit", "2").err
 
 
 @pytest.mark.parametrize("limit", ["0", "-1", "many"])
@@ -207,7 +207,7 @@ def test_some_of_many_ends_with_6_and_says_which(cli: Cli, verb: str) -> None:
     told = cli("dlq", verb, "a", "nobody", "--reason", "x", "-o", "json")
     assert told.code == 6
     assert [(outcome["item"], outcome["ok"]) for outcome in told.json] == [(item.id, True), ("nobody", False)]
-    assert list(told.json[0]) == ["item", "ok", "message"]
+    assert list(told.json[0]) == ["item", "ok", "message", "unknown"]
 
 
 @pytest.mark.parametrize("verb", ["requeue", "discard"])
@@ -258,7 +258,7 @@ def test_the_port_says_lost_for_a_letter_seen_before_it_moved(cli: Cli) -> None:
 
     async def act(world: World) -> dead_letters.Outcome:
         await world.settle(item, Redrive(reason="faster"))
-        return await dead_letters.requeue(world.ledger, item, reason="x", by="test")
+        return await dead_letters.act_on(world.ledger, item, Redrive(reason="x"), by="test")
 
     outcome = cli.in_ledger(act)
     assert (outcome.ok, "is waiting" in outcome.message) == (False, True)

@@ -86,9 +86,9 @@ async def in_a_second_round(world: World) -> None:
     ("make", "where", "following", "may"),
     [
         (running, "running since", "its lease ends in", "wait"),
-        (stranded, "stranded: its worker has been gone for 5", "the broker redelivers it", "discard it"),
+        (stranded, "stranded: its worker has been gone for 5", "the broker redelivers it", "see that it can"),
         (taken_from_the_ledger, "its worker has been gone for", "next free worker", "see that one is running"),
-        (waiting, "waiting, after ConnectionError: refused", "attempt 2 is due in 60 min", "wait, or discard it"),
+        (waiting, "waiting, after ConnectionError: refused", "attempt 2 is due in 60 min", "wait"),
         (due, "waiting; due for 0.", "the next free worker", "headway run"),
         (parked, "waiting for document:orders/1", "attempt 1 is due in", "wait"),
         (held, "waiting for dependency:mail", "attempt 1 is due in", "wait"),

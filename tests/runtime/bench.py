@@ -159,7 +159,7 @@ class Bench:
     def parts(self, broker: Any) -> Parts:
         ledger = self.spoil_ledger(self.world.ledger)
         carrier: Any = ledger if broker is None else broker
-        return Parts(ledger, self.world.transactions, carrier, carrier, broker, "broker")
+        return Parts(ledger, self.world.transactions, carrier, carrier, broker)
 
     async def declare(self, *services: Service) -> None:
         """Subscribe services without running them."""

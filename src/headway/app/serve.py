@@ -16,6 +16,7 @@ from headway.runtime.consumer import Consumer, together
 from headway.runtime.lease import Heartbeat
 from headway.runtime.relay import Relay
 from headway.runtime.service import Service
+from headway.runtime.upkeep import clean
 from headway.runtime.worker import Settings, Stopping, Worker
 
 
@@ -34,7 +35,8 @@ async def serve(
     worker = Worker(parts.ledger, parts.transactions, heartbeat, settings, stopping, probe=probe)
     loops = [Consumer(service, worker, parts.broker).run() for service in services]
     if parts.broker is not None:
-        loops.append(Relay(worker, parts.ledger, parts.broker, to=parts.broker_url).run())
+        loops.append(Relay(worker, parts.ledger, parts.broker).run())
+    loops.append(clean(parts.ledger, stopping, keep=settings.keep))
     heartbeat.start()
     try:
         await together(*loops)

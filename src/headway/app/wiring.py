@@ -11,12 +11,12 @@ from urllib.parse import unquote, urlsplit
 
 from headway.adapters.sqlite.broker import SQLiteBroker
 from headway.adapters.sqlite.ledger import SQLiteLedger
-from headway.adapters.sqlite.store import Store, must_hold
+from headway.adapters.sqlite.store import Store
 from headway.adapters.sqlite.transaction import SQLiteTransactions
 from headway.core.event import Letter
 from headway.errors import ConfigError
 from headway.ports.broker import Broker, Topology
-from headway.ports.ledger import Transactions
+from headway.ports.ledger import Transactions, WholeLedger
 from headway.ports.points import Probe, unwatched
 from headway.runtime import envelope
 
@@ -33,12 +33,11 @@ class Publisher(Protocol):
 class Parts:
     """What a service runs on. `broker` is None where the ledger is the broker too."""
 
-    ledger: SQLiteLedger
+    ledger: WholeLedger
     transactions: Transactions
     publisher: Publisher
     topology: Topology
     broker: Broker | None
-    broker_url: str
 
 
 def sqlite_path(url: str | None, *, part: str) -> Path:
@@ -82,23 +81,26 @@ async def open_parts(
     """
     ledger_path = sqlite_path(ledger_url, part="ledger")
     broker_path = ledger_path if broker_url is None else sqlite_path(broker_url, part="broker")
-    embedded = broker_path.absolute() == ledger_path.absolute()
+    embedded = broker_path.resolve() == ledger_path.resolve()
     if not make:
-        must_hold(ledger_path, "ledger")
+        SQLiteLedger.must_be_in(ledger_path)
         if not embedded:
-            must_hold(broker_path, "broker")
+            SQLiteBroker.must_be_in(broker_path)
     async with AsyncExitStack() as stack:
         store = Store(ledger_path, probe=probe)
         ledger = SQLiteLedger(store, embedded=embedded, read_data=envelope.data_of)
         stack.push_async_callback(ledger.close)
-        await ledger.migrate()
-        if make:
+        if make:  # who looks changes nothing, and waits for nobody
+            await ledger.migrate()
             await ledger.take_role()
         transactions = SQLiteTransactions(store)
         if embedded:
-            yield Parts(ledger, transactions, ledger, ledger, None, str(broker_path))
+            yield Parts(ledger, transactions, ledger, ledger, None)
             return
-        broker = SQLiteBroker(Store(broker_path), timeout=session)
-        await broker.migrate()
-        stack.push_async_callback(broker.close)
-        yield Parts(ledger, transactions, broker, broker, broker, str(broker_path))
+        broker_store = Store(broker_path)
+        stack.push_async_callback(broker_store.close)
+        broker = SQLiteBroker(broker_store, timeout=session)
+        if make:
+            await broker.migrate()
+            stack.push_async_callback(broker.close)
+        yield Parts(ledger, transactions, broker, broker, broker)

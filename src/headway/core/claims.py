@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from headway.core.item import Item
-from headway.core.states import Carrier
+from headway.core.states import Carrier, State
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,3 +83,21 @@ class Mismatch:
 
 
 Answer = Won | Done | Waiting | Dead | Discarded | InDoubt | Busy | Mismatch
+
+_BY_STATE: dict[State, Callable[[Item], Answer]] = {
+    State.RUNNING: Busy,
+    State.WAITING: Waiting,
+    State.DONE: Done,
+    State.DEAD: Dead,
+    State.DISCARDED: Discarded,
+    State.IN_DOUBT: InDoubt,
+}
+
+
+def answer(item: Item, wanted: Wanted) -> Answer:
+    """What a claim is told that could not take the item as it is."""
+    if item.fingerprint != wanted.fingerprint:
+        return Mismatch(item)
+    if item.state is State.RUNNING and item.holder == wanted.holder:
+        return Won(item)  # by an earlier try of the same claim, whose answer was lost
+    return _BY_STATE[item.state](item)

@@ -6,6 +6,7 @@ it, its `__cause__`, then the members of an exception group. At a tie the kind t
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -106,7 +107,7 @@ def _retry_after(error: BaseException) -> float | None:
         after = getattr(error, "retry_after", None)
     except Exception:  # noqa: BLE001 - the same
         return None
-    if isinstance(after, bool) or not isinstance(after, (int, float)) or not 0 <= after < float("inf"):
+    if isinstance(after, bool) or not isinstance(after, (int, float)) or not 0 <= after <= sys.float_info.max:
         return None
     return float(after)
 

@@ -83,6 +83,16 @@ def quarantine_key(reason: str, raw: bytes) -> str:
     return f"{reason}:{hashlib.sha256(raw).hexdigest()}"
 
 
+def identity(template: str | None, event_id: str, data: object) -> tuple[str, str | None]:
+    """The key of an event at a stage, and its payload's fingerprint where the key is made from the data.
+
+    `ValueError` where the data cannot give a key.
+    """
+    if template is None:
+        return event_id, None
+    return key_from(template, data), fingerprint(data)
+
+
 def template_fields(template: str) -> tuple[str, ...]:
     """The fields that a key template such as `"{order.id}-{version}"` reads; refuse a template that reads none."""
     fields = tuple(_FIELD.findall(template))

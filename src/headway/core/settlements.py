@@ -179,6 +179,11 @@ class Lost:
     now: Item | None
 
 
+def key_reused(key: str, item_id: str) -> DeadLetter:
+    """What becomes of a letter whose key is known with another payload."""
+    return DeadLetter(reason=Reason.KEY_REUSE, message=f"the key {key} is known with another payload (item {item_id})")
+
+
 def plan(seen: Item, settlement: Settlement) -> Plan:
     """Say what `settlement` writes for an item that was seen so; refuse what the table of moves does not have."""
     planned = _plan(seen, settlement)

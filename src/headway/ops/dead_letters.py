@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from headway.core.item import Item
-from headway.core.settlements import Discard, Lost, Redrive
+from headway.core.settlements import Discard, Lost, Redrive, plan
 from headway.core.states import State
-from headway.errors import HeadwayError, NotFound
+from headway.errors import Conflict, HeadwayError, NotFound
 from headway.ports.ledger import Ledger, LedgerReads, Query
 
 
@@ -20,6 +20,7 @@ class Outcome:
     item: str
     ok: bool
     message: str
+    unknown: bool = False
 
 
 async def find(
@@ -43,17 +44,17 @@ async def find_dead(reads: LedgerReads, identity: str) -> Item:
     return dead[0]
 
 
-async def requeue(ledger: Ledger, item: Item, *, reason: str, by: str) -> Outcome:
-    """Give a dead letter a new round, with its own budget and time."""
-    return await _act(ledger, item, Redrive(reason=reason), by=by, did="requeued")
+def check(item: Item, act: Redrive | Discard) -> Outcome:
+    """Say whether this could be done to a dead letter, and do nothing."""
+    try:
+        plan(item, act)
+    except Conflict as error:
+        return Outcome(item.id, ok=False, message=str(error))
+    return Outcome(item.id, ok=True, message=f"would be {_DID[type(act)]}")
 
 
-async def discard(ledger: Ledger, item: Item, *, reason: str, by: str) -> Outcome:
-    """Give a dead letter up; it can be restored until it is removed after its time."""
-    return await _act(ledger, item, Discard(reason=reason), by=by, did="discarded")
-
-
-async def _act(ledger: Ledger, item: Item, act: Redrive | Discard, *, by: str, did: str) -> Outcome:
+async def act_on(ledger: Ledger, item: Item, act: Redrive | Discard, *, by: str) -> Outcome:
+    """Requeue or discard a dead letter, if it is still as it was read."""
     try:
         answer = await ledger.settle(item, act, by=by, token=uuid.uuid4().hex)
     except HeadwayError as error:
@@ -61,4 +62,7 @@ async def _act(ledger: Ledger, item: Item, act: Redrive | Discard, *, by: str, d
     if isinstance(answer, Lost):
         state = "gone" if answer.now is None else answer.now.state
         return Outcome(item.id, ok=False, message=f"it has moved meanwhile and is {state}: look again")
-    return Outcome(item.id, ok=True, message=did)
+    return Outcome(item.id, ok=True, message=_DID[type(act)])
+
+
+_DID = {Redrive: "requeued", Discard: "discarded"}

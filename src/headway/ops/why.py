@@ -29,7 +29,8 @@ async def why(reads: LedgerReads, identity: str, *, now: float) -> list[Explanat
     if not items:
         raise NotFound(
             f"nothing here has the id {identity}: give an item's id (or its first 6 characters or more), an event's "
-            "id, or a key; it may also have been removed after its time, or never have arrived"
+            "id, or a key. It may have been removed after its time, or its event is still with the broker, in the "
+            "outbox, or kept for want of a stage (`headway status` counts those), or it never arrived"
         )
     return [explain(item, await reads.history(item.id), now=now) for item in items]
 
@@ -62,7 +63,7 @@ def _running(item: Item, _: Sequence[Record], now: float) -> Told:
     if item.carrier is Carrier.LEDGER:
         return gone, f"the next free worker of {item.stage} takes it over", "see that one is running"
     carrier = "the broker redelivers it" if item.carrier is Carrier.BROKER else "its caller calls again"
-    return f"stranded: {gone}", f"it is taken over when {carrier}", "discard it, if that will not happen"
+    return f"stranded: {gone}", f"it is taken over when {carrier}", "see that it can: its worker is gone"
 
 
 def _waiting(item: Item, history: Sequence[Record], _: float) -> Told:
@@ -73,13 +74,13 @@ def _waiting(item: Item, history: Sequence[Record], _: float) -> Told:
         return (
             f"waiting{what}{after}",
             "it runs at the next call with its key",
-            "call it again, or discard it",
+            "call it again",
         )
     if item.free_in > 0:
         return (
             f"waiting{what}{after}",
             f"attempt {item.attempts + 1} is due in {span(item.free_in)}",
-            "wait, or discard it",
+            "wait",
         )
     return (
         f"waiting{what}{after}; due for {span(-item.free_in)}",
@@ -118,7 +119,7 @@ def _in_doubt(item: Item, _: Sequence[Record], now: float) -> Told:
     return (
         f"in doubt for {span(now - item.moved_at)}: nobody knows whether {effects} happened",
         "nothing, until somebody says",
-        "find out at the receiver, then resolve it",
+        "find out at the receiver; the command line cannot resolve it yet",
     )
 
 
@@ -128,7 +129,7 @@ def _discarded(item: Item, history: Sequence[Record], now: float) -> Told:
     return (
         f"discarded {span(now - item.moved_at)} ago{act}",
         "it is removed after its time",
-        "restore it until then",
+        "the command line cannot restore it yet",
     )
 
 

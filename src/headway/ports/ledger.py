@@ -189,3 +189,7 @@ class Transactions(Protocol):
     async def begin(self, *, bound: float) -> Transaction:
         """Open one that is rolled back by itself when it is not settled within `bound` seconds."""
         ...
+
+
+class WholeLedger(Ledger, LedgerReads, OutboxRows, Upkeep, Protocol):
+    """All ports of a ledger in one object, as the wiring hands it around; each part asks for the port it needs."""

@@ -70,8 +70,13 @@ class Consumer:
         loops = [self._from_ledger()]
         if self._broker is not None:
             loops.append(self._from_broker(self._broker))
-        await together(*loops)
-        await self._drain()
+        try:
+            await together(*loops)
+            await self._drain()
+        finally:  # cancelled, or one of the loops failed: what runs is left to its lease
+            for task in self._tasks:
+                task.cancel()
+            await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def _drain(self) -> None:
         if self._tasks:
@@ -157,7 +162,7 @@ class Consumer:
         except ValueError as error:
             return settlements.DeadLetter(reason=Reason.NON_RETRYABLE, message=str(error))
         if not stages:
-            return settlements.DeadLetter(reason=Reason.NO_HANDLER, message=self._no_handler(event))
+            return self._no_handler(event)
         released = f'"released as event {event.event_id}"'.encode()
         return settlements.Done(value=released, emits=(envelope.encode(event),))
 
@@ -182,10 +187,12 @@ class Consumer:
         try:
             event = envelope.decode(delivery.body)
         except CodecError as error:
-            return await self._quarantined(delivery.body, Reason.POISON, str(error))
+            return await self._quarantined(
+                delivery.body, settlements.DeadLetter(reason=Reason.POISON, message=str(error))
+            )
         stages = self._stages_for(event)
         if not stages:
-            return await self._quarantined(delivery.body, Reason.NO_HANDLER, self._no_handler(event))
+            return await self._quarantined(delivery.body, self._no_handler(event))
         fates = await asyncio.gather(*(self._at_stage(stage, event, delivery.body) for stage in stages))
         return max(fates, key=[Fate.ACCOUNTED, Fate.RETURNED, Fate.NOT_OURS].index)
 
@@ -193,7 +200,8 @@ class Consumer:
         try:
             key, payload = stage.identity(event)
         except ValueError as error:
-            return await self._quarantined(body, Reason.NON_RETRYABLE, str(error))
+            dead = settlements.DeadLetter(reason=Reason.NON_RETRYABLE, message=str(error))
+            return await self._quarantined(body, dead)
         wanted = claims.Wanted(
             id=keys.item_id("", stage.name, key),
             stage=stage.name,
@@ -212,8 +220,7 @@ class Consumer:
 
         fate = await self._claimed(wanted, work)
         if isinstance(fate, claims.Mismatch):
-            message = f"the key {key} is known with another payload (item {wanted.id})"
-            return await self._quarantined(body, Reason.KEY_REUSE, message)
+            return await self._quarantined(body, settlements.key_reused(key, wanted.id))
         return fate if isinstance(fate, Fate) else Fate.ACCOUNTED
 
     async def _claimed(self, wanted: claims.Wanted, act: Act) -> Fate | claims.Answer:
@@ -246,9 +253,9 @@ class Consumer:
 
         return await self._worker.surely(ask, f"claim item {wanted.id}")
 
-    async def _quarantined(self, raw: bytes, reason: Reason, message: str) -> Fate:
+    async def _quarantined(self, raw: bytes, dead: settlements.DeadLetter) -> Fate:
         """Put bytes that cannot become work in front of a person, as they came."""
-        key = keys.quarantine_key(reason, raw)
+        key = keys.quarantine_key(dead.reason, raw)
         wanted = claims.Wanted(
             id=keys.item_id("", self._quarantine, key),
             stage=self._quarantine,
@@ -257,14 +264,13 @@ class Consumer:
             carrier=Carrier.BROKER,
             lease=self._worker.settings.lease,
         )
-        dead = settlements.DeadLetter(reason=reason, message=message)
 
         async def bury(item: Item, asked_at: float) -> tuple[Settled | Lost, bool]:
             return await self._settle_held(replace(item, body=raw), asked_at, dead)
 
         fate = await self._claimed(wanted, bury)
         if isinstance(fate, claims.Done):  # it was released once, and is back: a new round finds out why
-            await self._worker.settle(fate.item, settlements.Reprocess(reason=message, body=raw))
+            await self._worker.settle(fate.item, settlements.Reprocess(reason=dead.message, body=raw))
         return fate if isinstance(fate, Fate) else Fate.ACCOUNTED
 
     # -- to the outcome
@@ -282,6 +288,7 @@ class Consumer:
     def _stages_for(self, event: Event[Any]) -> Sequence[Stage]:
         return [stage for stage in self._stages.values() if stage.event_type == event.event_type]
 
-    def _no_handler(self, event: Event[Any]) -> str:
+    def _no_handler(self, event: Event[Any]) -> settlements.DeadLetter:
         handled = ", ".join(sorted({stage.event_type for stage in self._stages.values()})) or "nothing"
-        return f"{self._service.name} handles {handled}, and no {event.event_type}"
+        message = f"{self._service.name} handles {handled}, and no {event.event_type}"
+        return settlements.DeadLetter(reason=Reason.NO_HANDLER, message=message)

@@ -34,6 +34,8 @@ class Lease:
         self._until = asked_at + seconds * (1 - MARGIN)
         self._on_loss: Callable[[], None] | None = None
         self.lost = False
+        self.settling = False
+        """From here on the settle says whether the work was ours; a refused renewal may only have come after it."""
 
     @property
     def live(self) -> bool:
@@ -121,7 +123,7 @@ class Heartbeat:
         for lease, granted in zip(held, await self._ledger.renew(renewals), strict=True):
             if granted:
                 lease.extend(asked_at)
-            else:
+            elif not lease.settling:
                 self._lose(lease)
 
     def _lose(self, lease: Lease) -> None:

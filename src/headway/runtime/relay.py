@@ -10,6 +10,7 @@ import uuid
 
 from headway.core import claims, keys, settlements
 from headway.core.backoff import nominal_delay
+from headway.core.failure import storable
 from headway.core.states import Carrier
 from headway.errors import HeadwayError, ServiceUnavailable
 from headway.ports.broker import Broker
@@ -20,7 +21,7 @@ from headway.runtime.worker import Worker
 
 log = logging.getLogger("headway.relay")
 
-STAGE = "headway.relay"
+STAGE, KEY = "headway.relay", "outbox"
 BATCH = 100
 STANDBY = 1.0
 """How often who stands by looks whether the leader has stepped down, in seconds."""
@@ -29,12 +30,11 @@ STANDBY = 1.0
 class Relay:
     """Publishes the outbox while it leads; while another process leads, it stands by."""
 
-    def __init__(self, worker: Worker, outbox: OutboxRows, broker: Broker, *, to: str) -> None:
-        """`to` names the broker: there is one leader for each."""
+    def __init__(self, worker: Worker, outbox: OutboxRows, broker: Broker) -> None:
+        """A ledger has one broker beside it, so there is one leader a ledger."""
         self._worker = worker
         self._outbox = outbox
         self._broker = broker
-        self._key = to
 
     async def run(self) -> None:
         """Lead, or stand by, until the service stops."""
@@ -50,9 +50,9 @@ class Relay:
         """Try to lead; return how long to wait before the next try."""
         lease_seconds = self._worker.settings.lease
         wanted = claims.Wanted(
-            id=keys.item_id("", STAGE, self._key),
+            id=keys.item_id("", STAGE, KEY),
             stage=STAGE,
-            key=self._key,
+            key=KEY,
             holder=uuid.uuid4().hex,
             carrier=Carrier.LEADER,
             lease=lease_seconds,
@@ -95,6 +95,6 @@ class Relay:
         except Exception as error:
             delay = nominal_delay(row.tries + 1, base=0.25, factor=2.0, cap=60.0)
             log.warning("event %s was not published, again in %.2f s: %s", row.letter.event_id, delay, error)
-            await self._outbox.refused(row.id, error=f"{type(error).__name__}: {error}", delay=delay)
+            await self._outbox.refused(row.id, error=storable(f"{type(error).__name__}: {error}"), delay=delay)
             return False
         return True

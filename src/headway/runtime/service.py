@@ -42,9 +42,7 @@ class Stage:
 
     def identity(self, event: Event[Any]) -> tuple[str, str | None]:
         """The key of an event here, and the fingerprint of its payload where the key is made from its data."""
-        if self.key is None:
-            return event.event_id, None
-        return keys.key_from(self.key, event.data), keys.fingerprint(event.data)
+        return keys.identity(self.key, event.event_id, event.data)
 
     def event_in(self, body: bytes) -> Event[Any]:
         """The event as the handler wants it, made anew from its bytes: no attempt sees what another one changed."""

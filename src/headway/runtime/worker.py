@@ -7,10 +7,8 @@ recorded is not run again here; a settle that was lost is final; every wait ends
 from __future__ import annotations
 
 import asyncio
-import inspect
 import logging
 import math
-import threading
 import time
 import traceback
 from collections.abc import Awaitable, Callable
@@ -27,7 +25,8 @@ from headway.core.settlements import Lost, Settled, Settlement
 from headway.errors import Conflict, LeaseLost, ServiceUnavailable, TransactionExpired
 from headway.ports.ledger import Ledger, Renewal, Transaction, Transactions
 from headway.ports.points import Point, Probe, unwatched
-from headway.runtime.context import Context, Scope, SyncContext
+from headway.runtime import handler
+from headway.runtime.context import Scope
 from headway.runtime.lease import Heartbeat, Lease
 from headway.runtime.room import Room
 from headway.runtime.service import Stage
@@ -48,13 +47,16 @@ class Settings:
     in_place: float = 1.0
     poll: float = 0.02
     grace: float = 10.0
+    keep: float = 30 * 86400.0
     name: str = "headway"
 
     def __post_init__(self) -> None:
         """Refuse what could never work."""
-        times = (self.lease, self.poll, self.in_place, self.grace)
+        times = (self.lease, self.poll, self.in_place, self.grace, self.keep)
         if not all(map(math.isfinite, times)) or self.lease <= 0 or self.poll <= 0 or min(times) < 0:
-            raise ValueError("lease and poll must be more than 0 seconds, in_place and grace at least 0, all finite")
+            raise ValueError(
+                "lease and poll must be more than 0 seconds, in_place, grace and keep at least 0, all finite"
+            )
         if self.concurrency < 1:
             raise ValueError(f"concurrency={self.concurrency}: at least 1")
 
@@ -75,10 +77,6 @@ class Stopping:
         except TimeoutError:
             return False
         return True
-
-
-class _Stopped(Exception):
-    """The service stops, and the handler was cut off."""
 
 
 class Worker:
@@ -168,6 +166,14 @@ class _Run:
         self.started = now - item.elapsed
         self.not_after = None if item.not_after_in is None else now + item.not_after_in
 
+    async def _settle(self, settlement: Settlement, *, within: Transaction | None = None) -> Settled | Lost:
+        self.lease.settling = True
+        try:
+            return await self.worker.settle(self.item, settlement, within=within)
+        except BaseException:
+            self.lease.settling = False  # nothing is settled: a refused renewal means that the work was taken over
+            raise
+
     async def to_the_end(self) -> Settled | Lost:
         decision: decisions.Decision = decide(self.stage.policy, None, self._history(), time.monotonic())
         attempt: Attempt | None = None
@@ -175,26 +181,30 @@ class _Run:
             if attempt is not None and not await self._note(attempt):
                 return Lost(None)
             if await self.worker.stopping.pause(decision.delay):
-                return await self.worker.settle(self.item, settlements.GiveBack())
+                return await self._settle(settlements.GiveBack())
             outcome = await self._attempt()
             if not isinstance(outcome, Failure):
                 return outcome
             attempt = self._charge(outcome)
             decision = decide(self.stage.policy, outcome, self._history(), time.monotonic())
-        return await self.worker.settle(self.item, self._settlement(decision, attempt))
+        return await self._settle(self._settlement(decision, attempt))
 
     async def _attempt(self) -> Settled | Lost | Failure:
         async with self.worker.slot(), self.worker.beside_others(self.item):
             if self.worker.stopping.cut_off.is_set():  # it waited for its slot until it was too late to begin
-                return self._failure(_Stopped())
+                return self._failure(handler.CutOff())
             if self.item.crashes and not await self._renew(alone=True):
                 return Lost(None)
             scope: Scope | None = None
             try:
                 scope = self.worker.scope(self.stage, self.body, self.lease, self.attempts + 1)
-                await self._call_handler(scope)
+                self.worker.probe(Point.STARTED)
+                await handler.call(self.stage, scope, self.worker.stopping.cut_off)
+                self.worker.probe(Point.RETURNED)
                 scope.end()
-            except (KeyboardInterrupt, SystemExit):
+            except (KeyboardInterrupt, SystemExit, asyncio.CancelledError) as error:
+                if scope is not None:  # this process ends: the work is left to its lease
+                    await self._undone(scope, error)
                 raise
             except BaseException as error:
                 return self._failure(error if scope is None else await self._undone(scope, error))
@@ -204,13 +214,15 @@ class _Run:
         """Undo what a failed handler has written; say why it failed."""
         why = scope.cause_of(error)
         # A handler that is cut off and is not async goes on on its thread, in the middle of a statement perhaps.
-        await scope.roll_back(in_use=isinstance(error, _Stopped) and not self.stage.is_async)
+        await scope.roll_back(
+            in_use=not self.stage.is_async and isinstance(error, (handler.CutOff, asyncio.CancelledError))
+        )
         return why
 
     async def _succeed(self, scope: Scope) -> Settled | Lost | Failure:
         done = settlements.Done(emits=tuple(scope.emits))
         try:
-            return await self.worker.settle(self.item, done, within=scope.transaction)
+            return await self._settle(done, within=scope.transaction)
         except (TransactionExpired, Conflict) as error:
             if scope.transaction is None:
                 raise
@@ -220,38 +232,16 @@ class _Run:
             # What was not committed by now never will be, and nobody else can write while it is open.
             await scope.roll_back()
 
-    async def _call_handler(self, scope: Scope) -> None:
-        self.worker.probe(Point.STARTED)
-        task = asyncio.ensure_future(_call(self.stage, scope))
-        loop = asyncio.get_running_loop()
-
-        def stop() -> None:
-            loop.call_soon_threadsafe(task.cancel)
-
-        self.lease.when_lost(stop)
-        cut_off = asyncio.ensure_future(self.worker.stopping.cut_off.wait())
-        try:
-            await asyncio.wait({task, cut_off}, return_when=asyncio.FIRST_COMPLETED)
-            if not task.done():
-                task.cancel()
-                await asyncio.wait({task})
-                raise _Stopped
-            await task
-            self.worker.probe(Point.RETURNED)
-        finally:
-            self.lease.when_lost(None)
-            cut_off.cancel()
-
     def _failure(self, error: BaseException) -> Failure:
-        if isinstance(error, _Stopped):
+        if isinstance(error, handler.CutOff):
             return Failure(Kind.CANCELLED, "stopping", "", "the service stops")
         if isinstance(error, LeaseLost) or self.lease.lost:
             return Failure(Kind.LEASE_LOST, "lease", type(error).__name__, str(error))
         self.worker.probe(Point.FAILED)
         failure = classify(error)
         if failure.kind is Kind.CANCELLED:
-            # Nobody here cancelled it: were this free of charge, a handler that cancels itself would run for ever.
-            failure = Failure(Kind.UNKNOWN, "cancelled itself", failure.error_type, failure.message)
+            # Nobody here cancelled it: were this free of charge, such a handler would run for ever.
+            failure = Failure(Kind.UNKNOWN, "nobody cancelled it", failure.error_type, failure.message)
         self._traceback = storable("".join(traceback.format_exception(error)))
         return failure
 
@@ -308,47 +298,3 @@ class _Run:
             return granted
 
         return await self.worker.surely(ask, f"renew the lease on item {self.item.id}")
-
-
-async def _call(stage: Stage, scope: Scope) -> None:
-    arguments: tuple[object, ...] = (scope.event,)
-    if stage.is_async:
-        if stage.takes_context:
-            arguments += (Context(scope),)
-        await stage.handler(*arguments)
-        return
-    if stage.takes_context:
-        arguments += (SyncContext(scope, asyncio.get_running_loop()),)
-    answer = await _on_thread(stage.handler, arguments)
-    if inspect.isawaitable(answer):
-        if inspect.iscoroutine(answer):
-            answer.close()
-        raise TypeError(
-            f"{stage.name}: the handler returned something to await, which nobody does: make it `async def`"
-        )
-
-
-async def _on_thread(handler: Callable[..., object], arguments: tuple[object, ...]) -> object:
-    """Run a handler on a thread of its own, which does not keep the process from ending when it is cut off."""
-    loop = asyncio.get_running_loop()
-    answer: asyncio.Future[object] = loop.create_future()
-
-    def tell(outcome: object, error: BaseException | None) -> None:
-        if answer.done():
-            return
-        if error is None:
-            answer.set_result(outcome)
-        else:
-            answer.set_exception(error)
-
-    def run() -> None:
-        outcome, failed = None, None
-        try:
-            outcome = handler(*arguments)
-        except BaseException as error:
-            failed = error if not isinstance(error, StopIteration) else RuntimeError("the handler raised StopIteration")
-        if not loop.is_closed():
-            loop.call_soon_threadsafe(tell, outcome, failed)
-
-    threading.Thread(target=run, name="headway-handler", daemon=True).start()
-    return await answer

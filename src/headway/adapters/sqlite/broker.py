@@ -7,10 +7,11 @@ import sqlite3
 import time
 import uuid
 from collections.abc import Sequence
+from pathlib import Path
 
 from headway.adapters.sqlite.routing import Routing, Wanted
 from headway.adapters.sqlite.statements import script, statements
-from headway.adapters.sqlite.store import Store, prepare
+from headway.adapters.sqlite.store import Store, must_hold, prepare
 from headway.core.event import Letter
 from headway.ports.broker import Delivery
 
@@ -29,6 +30,11 @@ class SQLiteBroker:
         self._alive_since = float("-inf")
         self._closed = False
         self._routing = Routing()
+
+    @staticmethod
+    def must_be_in(path: Path) -> None:
+        """Refuse a file that holds no broker of this version, without changing anything."""
+        must_hold(path, "broker", SCHEMA_VERSION)
 
     async def migrate(self) -> None:
         """Make the tables; after a restart of the host, no session is alive."""

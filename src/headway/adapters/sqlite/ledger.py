@@ -7,18 +7,19 @@ import json
 import sqlite3
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
+from pathlib import Path
 from typing import Any
 
 from headway.adapters.sqlite.routing import Routing, Wanted
 from headway.adapters.sqlite.statements import script, statements
-from headway.adapters.sqlite.store import Row, Store, prepare, translated
+from headway.adapters.sqlite.store import Row, Store, must_hold, prepare, translated
 from headway.adapters.sqlite.transaction import SQLiteTransaction
 from headway.core import claims
 from headway.core.decide import Reason
 from headway.core.event import Letter
 from headway.core.item import Attempt, Effect, Item
-from headway.core.keys import fingerprint, item_id, key_from, quarantine_key, quarantine_stage
-from headway.core.settlements import DeadLetter, Lost, Plan, Reprocess, Settled, Settlement, plan
+from headway.core.keys import identity, item_id, quarantine_key, quarantine_stage
+from headway.core.settlements import DeadLetter, Lost, Plan, Reprocess, Settled, Settlement, key_reused, plan
 from headway.core.states import MOVES, Carrier, State
 from headway.errors import ConfigError
 from headway.ports.broker import Subscription
@@ -137,6 +138,11 @@ class SQLiteLedger:
 
     # -- Upkeep
 
+    @staticmethod
+    def must_be_in(path: Path) -> None:
+        """Refuse a file that holds no ledger of this version, without changing anything."""
+        must_hold(path, "ledger", SCHEMA_VERSION)
+
     async def migrate(self) -> None:
         """Make the tables, or put an older file on this host's present clock."""
 
@@ -159,12 +165,11 @@ class SQLiteLedger:
         await self._store.write(take)
 
     async def clean(self, *, older_than: float, limit: int = 500) -> int:
-        """Remove records that ended long ago, and events that nobody wanted for as long."""
+        """Remove records that ended long ago, and events that nobody has wanted for as long."""
         asked = {"older_than": older_than, "limit": limit}
 
         def clean(db: sqlite3.Connection) -> int:
-            db.execute(SQL["clean_unrouted"], asked)
-            return db.execute(SQL["clean"], asked).rowcount
+            return db.execute(SQL["clean"], asked).rowcount + db.execute(SQL["clean_unrouted"], asked).rowcount
 
         return await self._store.write(clean)
 
@@ -232,8 +237,7 @@ class SQLiteLedger:
     def _deliver(self, db: sqlite3.Connection, to: Subscription, letter: Letter) -> None:
         try:
             data = None if to.key is None else self._read_data(letter.body)
-            key = letter.event_id if to.key is None else key_from(to.key, data)
-            payload = None if to.key is None else fingerprint(data)
+            key, payload = identity(to.key, letter.event_id, data)
         except ValueError as error:
             self._bury(db, to, letter, DeadLetter(reason=Reason.NON_RETRYABLE, message=str(error)))
             return
@@ -241,8 +245,7 @@ class SQLiteLedger:
         if _born(db, born) is None:
             known = _get(db, born["id"])
             if known is not None and known.fingerprint != payload:
-                message = f"the key {key} is known with another payload (item {known.id})"
-                self._bury(db, to, letter, DeadLetter(reason=Reason.KEY_REUSE, message=message))
+                self._bury(db, to, letter, key_reused(key, known.id))
 
     def _bury(self, db: sqlite3.Connection, to: Subscription, letter: Letter, dead: DeadLetter) -> None:
         """A letter that cannot become the work it was meant to be is a dead letter of its own, over its bytes."""
@@ -307,28 +310,11 @@ def _claim(db: sqlite3.Connection, wanted: claims.Wanted) -> claims.Answer:
     item = _get(db, wanted.id)
     if item is None:
         raise LookupError(f"item {wanted.id} was neither made nor found")
-    answer = _answer(item, wanted)
+    answer = claims.answer(item, wanted)
     if wanted.carrier is Carrier.BROKER and not isinstance(answer, (claims.Won, claims.Mismatch)):
         db.execute(SQL["count_delivery"], asked)
         answer = replace(answer, item=replace(item, deliveries=item.deliveries + 1))
     return answer
-
-
-def _answer(item: Item, wanted: claims.Wanted) -> claims.Answer:
-    if item.fingerprint != wanted.fingerprint:
-        return claims.Mismatch(item)
-    if item.state is State.RUNNING:
-        return claims.Won(item) if item.holder == wanted.holder else claims.Busy(item)
-    return _ENDED[item.state](item)
-
-
-_ENDED: dict[State, Callable[[Item], claims.Answer]] = {
-    State.WAITING: claims.Waiting,
-    State.DONE: claims.Done,
-    State.DEAD: claims.Dead,
-    State.DISCARDED: claims.Discarded,
-    State.IN_DOUBT: claims.InDoubt,
-}
 
 
 def _renew(db: sqlite3.Connection, renewal: Renewal) -> bool:

@@ -205,8 +205,11 @@ DELETE FROM headway_item WHERE id IN (
 )
 
 -- name: clean_unrouted
-DELETE FROM headway_unrouted
-WHERE born_date < wall() - :older_than
+DELETE FROM headway_unrouted WHERE id IN (
+    SELECT id FROM headway_unrouted
+    WHERE born_date < wall() - :older_than
+    LIMIT :limit
+)
 
 -- name: rebase_items
 UPDATE headway_item

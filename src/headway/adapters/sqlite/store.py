@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from headway.adapters.sqlite.turn import Turn
-from headway.errors import ConfigError, Conflict, IllegalMove, ServiceUnavailable
+from headway.errors import ConfigError, Conflict, HeadwayError, IllegalMove, ServiceUnavailable
 from headway.ports.points import Point, Probe, unwatched
 
 T = TypeVar("T")
@@ -115,7 +115,7 @@ class Store:
         future: Future[T] = Future()
         with self._queue:
             if self._closed:
-                raise ServiceUnavailable(f"{self.path} was closed")
+                raise HeadwayError(f"{self.path} was closed")
             self._asked.append((step, future))
             if not self._writing:
                 self._writing = True
@@ -226,17 +226,23 @@ def _cannot_open(path: Path, error: sqlite3.Error) -> ConfigError:
     return ConfigError(f"cannot open {path} as a SQLite file ({error}): {advice}")
 
 
-def must_hold(path: Path, kind: str) -> None:
+def must_hold(path: Path, kind: str, version: int) -> None:
     """Refuse a file that is not there, or is none of ours, without changing anything."""
     if not path.is_file():
         raise ConfigError(f"there is no {kind} {path}: `headway run` and `headway send` make one")
     try:
         with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as db:
-            found = dict(db.execute("SELECT name, value FROM headway_meta").fetchall()).get("kind")
-    except sqlite3.Error:
-        found = None
-    if found is None:
-        raise ConfigError(f"{path} is no {kind}: name another file")
+            meta = dict(db.execute("SELECT name, value FROM headway_meta").fetchall())
+    except sqlite3.Error as error:
+        raise ConfigError(f"{path} is no {kind} that can be read ({error}): name another file") from error
+    _check(path, meta, kind, version)
+
+
+def _check(path: Path | str, meta: Mapping[str, str], kind: str, version: int) -> None:
+    if meta["kind"] != kind:
+        raise ConfigError(f"{path} holds a {meta['kind']}, not a {kind}: give each a file of its own")
+    if int(meta["version"]) != version:
+        raise ConfigError(f"{path} has schema version {meta['version']}, this Headway knows {version}")
 
 
 def boot_id() -> str:
@@ -263,10 +269,7 @@ def prepare(
         rows = {"kind": kind, "version": str(version), "boot": boot_id()}
         connection.executemany("INSERT INTO headway_meta VALUES (?, ?)", rows.items())
         return
-    if meta["kind"] != kind:
-        raise ConfigError(f"{path} holds a {meta['kind']}, not a {kind}: give each a file of its own")
-    if int(meta["version"]) != version:
-        raise ConfigError(f"{path} has schema version {meta['version']}, this Headway knows {version}")
+    _check(path, meta, kind, version)
     if meta["boot"] != boot_id():
         rebase()
         connection.execute("UPDATE headway_meta SET value = ? WHERE name = 'boot'", (boot_id(),))

@@ -80,11 +80,13 @@ class SQLiteTransaction:
                 raise TransactionExpired(self._ended)
             self._committing = True
             self._store.probe(Point.WRITTEN)
+            why = "its commit failed"
             try:
                 with translated():
                     self._connection.execute("COMMIT")
+                why = "it was committed"
             finally:
-                self._end("it was committed")
+                self._end(why)
         self._close()
 
     def give_up(self) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Awaitable, Callable
 
 import click
 
@@ -23,12 +22,11 @@ from headway.app.cli.shown import (
 from headway.app.wiring import open_parts
 from headway.core.decide import Reason
 from headway.core.item import Item
-from headway.core.settlements import Discard, Redrive, plan
-from headway.errors import Conflict, NotFound
+from headway.core.settlements import Discard, Redrive
+from headway.errors import NotFound
 from headway.ops import dead_letters
 from headway.ops.dead_letters import Outcome
 from headway.ops.why import Explanation, explain, span, times
-from headway.ports.ledger import Ledger
 
 
 def _said(_: click.Context, __: click.Parameter, reason: str) -> str:
@@ -43,8 +41,6 @@ reason_option = click.option(
 dry_run_option = click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing.")
 ids_argument = click.argument("identities", metavar="ID...", nargs=-1)
 
-Act = Callable[[Ledger, Item], Awaitable[Outcome]]
-
 
 @click.group(cls=Commands)
 def dlq() -> None:
@@ -55,7 +51,7 @@ def dlq() -> None:
 @ledger_option
 @click.option("--stage", help="Only of this stage.")
 @click.option("--reason", type=click.Choice([reason.value for reason in Reason]), help="Only with this reason.")
-@click.option("--limit", default=100, type=click.IntRange(min=1), show_default=True, help="At most so many.")
+@click.option("--limit", default=1000, type=click.IntRange(min=1), show_default=True, help="At most so many.")
 @click.option("--after", default="", metavar="ITEM", help="From after this item id on: for the next page.")
 @ids_output_option
 def list_(ledger: str | None, stage: str | None, reason: str | None, limit: int, after: str, output: str) -> None:
@@ -80,8 +76,8 @@ def list_(ledger: str | None, stage: str | None, reason: str | None, limit: int,
             for item in items
         ]
         show_table(times(len(items), "dead letter"), ["item", "stage", "event", "reason", "attempts", "for"], rows)
-        if len(items) == limit:
-            click.echo(f"there may be more: --after {items[-1].id}")
+    if len(items) == limit:
+        click.echo(f"there may be more: --after {items[-1].id}", err=True)
 
 
 @dlq.command()
@@ -118,11 +114,7 @@ def requeue(
     output: str,
 ) -> None:
     """Bring dead letters back, each in a new round with its whole budget and time. `-` reads ids from stdin."""
-
-    async def act(to: Ledger, item: Item) -> Outcome:
-        return await dead_letters.requeue(to, item, reason=reason, by=actor())
-
-    _act_on(identities, ledger, act, dry_run="would be requeued" if dry_run else None, output=output)
+    _act_on(identities, ledger, Redrive(reason=reason), dry_run=dry_run, output=output)
 
 
 @dlq.command()
@@ -139,18 +131,16 @@ def discard(
     output: str,
 ) -> None:
     """Give dead letters up: they stay on record and are removed after their time. `-` reads ids from stdin."""
-
-    async def act(to: Ledger, item: Item) -> Outcome:
-        return await dead_letters.discard(to, item, reason=reason, by=actor())
-
-    _act_on(identities, ledger, act, dry_run="would be discarded" if dry_run else None, output=output)
+    _act_on(identities, ledger, Discard(reason=reason), dry_run=dry_run, output=output)
 
 
-def _act_on(identities: tuple[str, ...], ledger: str | None, act: Act, *, dry_run: str | None, output: str) -> None:
+def _act_on(
+    identities: tuple[str, ...], ledger: str | None, act: Redrive | Discard, *, dry_run: bool, output: str
+) -> None:
     if not identities:
         raise click.UsageError("which ones? Give ids, or - to read them from standard input")
     wanted = [name for given in identities for name in (sys.stdin.read().split() if given == "-" else [given])]
-    outcomes, unknown = run_async(_each(wanted, ledger, act, dry_run))
+    outcomes = run_async(_each(wanted, ledger, act, dry_run=dry_run))
     if output == "json":
         show_json(outcomes)
     else:
@@ -158,28 +148,24 @@ def _act_on(identities: tuple[str, ...], ledger: str | None, act: Act, *, dry_ru
             click.echo(f"{outcome.item[:12]}  {outcome.message}", err=not outcome.ok)
     failed = [outcome for outcome in outcomes if not outcome.ok]
     if failed:
-        sys.exit(PARTIAL if len(failed) < len(outcomes) else 4 if len(failed) > unknown else 1)
+        unknown = all(outcome.unknown for outcome in failed)
+        sys.exit(PARTIAL if len(failed) < len(outcomes) else 1 if unknown else 4)
 
 
-async def _each(wanted: list[str], ledger: str | None, act: Act, dry_run: str | None) -> tuple[list[Outcome], int]:
-    outcomes, unknown = [], 0
+async def _each(wanted: list[str], ledger: str | None, act: Redrive | Discard, *, dry_run: bool) -> list[Outcome]:
+    outcomes = []
     async with open_parts(ledger) as parts:
         for identity in wanted:
             try:
                 item = await dead_letters.find_dead(parts.ledger, identity)
             except NotFound as error:
-                outcomes.append(Outcome(identity, ok=False, message=str(error)))
-                unknown += 1
+                outcomes.append(Outcome(identity, ok=False, message=str(error), unknown=True))
                 continue
-            if not dry_run:
-                outcomes.append(await act(parts.ledger, item))
-                continue
-            try:
-                plan(item, Redrive(reason="") if "requeued" in dry_run else Discard(reason=""))
-                outcomes.append(Outcome(item.id, ok=True, message=dry_run))
-            except Conflict as error:
-                outcomes.append(Outcome(item.id, ok=False, message=str(error)))
-    return outcomes, unknown
+            if dry_run:
+                outcomes.append(dead_letters.check(item, act))
+            else:
+                outcomes.append(await dead_letters.act_on(parts.ledger, item, act, by=actor()))
+    return outcomes
 
 
 async def _find(ledger: str | None, stage: str | None, reason: str | None, limit: int, after: str) -> list[Item]:

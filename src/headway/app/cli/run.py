@@ -23,6 +23,7 @@ from headway.runtime.worker import Settings, Stopping
 @click.option("--concurrency", default=16, show_default=True, help="How many handlers run at once.")
 @click.option("--lease", default=30.0, show_default=True, help="Seconds until the work of a dead worker is taken over.")
 @click.option("--grace", default=10.0, show_default=True, help="Seconds that handlers have to end when it stops.")
+@click.option("--keep", default=30.0, show_default=True, help="Days that records are kept after their end.")
 @click.option("-v", "--verbose", is_flag=True, help="Log more.")
 def run(
     target: str,
@@ -31,6 +32,7 @@ def run(
     concurrency: int,
     lease: float,
     grace: float,
+    keep: float,
     verbose: bool,  # noqa: FBT001 - click passes flags so
 ) -> None:
     """Run the services of a module until SIGTERM or Ctrl-C; a second one cuts running handlers off."""
@@ -40,7 +42,11 @@ def run(
     )
     try:
         settings = Settings(
-            concurrency=concurrency, lease=lease, grace=grace, name=f"{socket.gethostname()}/{os.getpid()}"
+            concurrency=concurrency,
+            lease=lease,
+            grace=grace,
+            keep=keep * 86400,
+            name=f"{socket.gethostname()}/{os.getpid()}",
         )
     except ValueError as error:
         raise ConfigError(str(error)) from error

@@ -16,6 +16,7 @@ from headway.app.demo.account import Account, account
 from headway.app.wiring import Parts, open_parts
 from headway.core.event import Letter
 from headway.core.item import Item
+from headway.core.settlements import Redrive
 from headway.core.states import State
 from headway.errors import ServiceUnavailable
 from headway.ops import dead_letters
@@ -127,7 +128,8 @@ class Story:
             self._say(f"dead letter {item.id[:12]}: {item.reason}, {times(item.attempts, 'failed attempt')}")
         (self._scene / "mended").touch()
         for item in await dead_letters.find(parts.ledger, stage=None, reason="non_retryable", limit=100):
-            outcome = await dead_letters.requeue(parts.ledger, item, reason="the bug is mended", by="demo")
+            act = Redrive(reason="the bug is mended")
+            outcome = await dead_letters.act_on(parts.ledger, item, act, by="demo")
             self._say(f"the bug is mended, and dead letter {item.id[:12]} is {outcome.message}")
         await self._until(lambda: self._settled(parts))
         for item in await self._items(parts):
