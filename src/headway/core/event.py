@@ -22,7 +22,7 @@ class Event(Generic[Data]):
 
     @property
     def order_key(self) -> str | None:
-        """Events with the same order key are published one after the other; without one there is no order."""
+        """Events with the same order key are published one after the other; that says nothing of their handling."""
         return self.headers.get("order_key")
 
 

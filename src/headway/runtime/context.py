@@ -154,7 +154,8 @@ class _Handle:
     def emit(self, event: str | object, data: object = None, *, order_key: str | None = None) -> None:
         """Send an event out if this attempt succeeds: an object, or a name and its data.
 
-        Events with the same order key arrive one after the other; without one there is no order.
+        Where a broker stands beside the ledger, events with the same order key are published to it one after the
+        other. They are handled side by side, as all events are.
         """
         self._scope.emit(event, data, order_key)
 
