@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from headway.core.states import Carrier, State
@@ -50,7 +49,7 @@ class Item:
     outcome: bytes | None
     reason: str | None
     waiting_for: str | None
-    effects: Mapping[str, Effect] = field(default_factory=dict)
+    effects: dict[str, Effect] = field(default_factory=dict)
     discarded_from: State | None = None
     created_at: float = 0.0
     moved_at: float = 0.0

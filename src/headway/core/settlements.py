@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from headway.core import states
 from headway.core.decide import Reason
 from headway.core.event import Letter
+from headway.core.failure import REFUSED
 from headway.core.item import Attempt, Effect, Item
 from headway.core.states import Carrier, State
 from headway.errors import IllegalMove
@@ -204,7 +205,7 @@ def _plan(seen: Item, settlement: Settlement) -> Plan:
         case DeadLetter():
             return _dead(seen, settlement, move="DeadLetter", note=settlement.message)
         case Doubt(attempt=attempt):
-            item = replace(_kept(_charged(seen, attempt), state=State.IN_DOUBT), waiting_for=None)
+            item = replace(_kept(charged(seen, attempt), state=State.IN_DOUBT), waiting_for=None)
             return Plan(item=item, attempt=attempt, move="Doubt", note=", ".join(seen.open_effects))
         case Resolve():
             return _resolve(seen, settlement)
@@ -244,8 +245,14 @@ def _kept(seen: Item, *, state: State) -> Item:
     return replace(seen, state=state, carrier=carrier)
 
 
-def _charged(seen: Item, attempt: Attempt | None) -> Item:
-    return seen if attempt is None else replace(seen, attempts=attempt.number)
+def charged(seen: Item, attempt: Attempt | None) -> Item:
+    """The item with a failed attempt charged. Where the receiver refused, what was begun there did not happen."""
+    if attempt is None:
+        return seen
+    effects = seen.effects
+    if attempt.kind in REFUSED:
+        effects = effects | {name: replace(effects[name], happened=False) for name in seen.open_effects}
+    return replace(seen, attempts=attempt.number, effects=effects)
 
 
 def _done(seen: Item, settlement: Done | Resolve) -> Plan:
@@ -274,14 +281,12 @@ def _wait(seen: Item, settlement: Retry | Park | Hold | GiveBack) -> Plan:
             waiting_for = f"document:{on}"
         case Hold(dependency=dependency, delay=delay):
             waiting_for = f"dependency:{dependency}"
-    item = replace(_kept(_charged(seen, attempt), state=State.WAITING), waiting_for=waiting_for)
+    item = replace(_kept(charged(seen, attempt), state=State.WAITING), waiting_for=waiting_for)
     return Plan(item=item, delay=delay, attempt=attempt, move=type(settlement).__name__)
 
 
 def _dead(seen: Item, letter: DeadLetter, *, move: str, note: str) -> Plan:
-    item = replace(
-        _kept(_charged(seen, letter.attempt), state=State.DEAD), reason=letter.reason.value, waiting_for=None
-    )
+    item = replace(_kept(charged(seen, letter.attempt), state=State.DEAD), reason=letter.reason.value, waiting_for=None)
     return Plan(item=item, attempt=letter.attempt, dead_letter=letter, emits=letter.emits, move=move, note=note)
 
 

@@ -13,7 +13,7 @@ import time
 import traceback
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 from headway.core import decide as decisions
@@ -280,14 +280,19 @@ class _Run:
 
     async def _note(self, attempt: Attempt) -> bool:
         """Charge an attempt made in place, so that a crash during the next one does not forget it."""
+        self.item = settlements.charged(self.item, attempt)  # so that no later settle takes the charge back
         noted = await self._renew(attempt=attempt, alone=False)
-        self.item = replace(self.item, attempts=attempt.number)  # so that no later settle takes the charge back
         self.worker.probe(Point.NOTED)
         return noted
 
     async def _renew(self, *, alone: bool, attempt: Attempt | None = None) -> bool:
         renewal = Renewal(
-            id=self.item.id, epoch=self.item.epoch, lease=self.lease.seconds, alone=alone, attempt=attempt
+            id=self.item.id,
+            epoch=self.item.epoch,
+            lease=self.lease.seconds,
+            alone=alone,
+            attempt=attempt,
+            effects=self.item.effects or None,
         )
 
         async def ask() -> bool:
