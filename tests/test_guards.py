@@ -1,0 +1,97 @@
+"""Guards that no other test would miss: of messages, of events that nobody wants yet, and of a lease that is over."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headway import Event, Service
+from headway.ports.broker import Subscription
+from headway.runtime import relay
+from tests.runtime.bench import Unreliable, open_bench, swift
+from tests.world import World, letter, open_broker
+
+WANTS = Subscription("JSONParsed", "chunking.JSONParsed", "chunking")
+
+
+async def test_acknowledging_one_message_keeps_the_others_of_the_session(tmp_path: Path) -> None:
+    async with open_broker(tmp_path / "broker.db") as broker:
+        await broker.declare({"chunking": [WANTS]})
+        await broker.publish(letter("a"))
+        await broker.publish(letter("b"))
+        first, _ = await broker.receive("chunking", 2)
+        await broker.acknowledge(first)
+        assert await broker.depths() == {"chunking": 1}
+
+
+async def test_giving_one_message_back_keeps_hold_of_the_others(tmp_path: Path) -> None:
+    async with open_broker(tmp_path / "broker.db") as broker, open_broker(tmp_path / "broker.db") as other:
+        await broker.declare({"chunking": [WANTS]})
+        await broker.publish(letter("a"))
+        await broker.publish(letter("b"))
+        first, _ = await broker.receive("chunking", 2)
+        await broker.give_back(first)
+        assert [delivery.tag for delivery in await other.receive("chunking", 2)] == [first.tag]
+
+
+async def test_a_stage_that_moves_to_another_service_takes_its_events_along(tmp_path: Path) -> None:
+    async with open_broker(tmp_path / "broker.db") as broker:
+        await broker.declare({"chunking": [WANTS]})
+        await broker.declare({"splitting": [Subscription("JSONParsed", "chunking.JSONParsed", "splitting")]})
+        await broker.publish(letter("a"))
+        assert await broker.depths() == {"splitting": 1}
+
+
+@pytest.mark.parametrize("wanted", ["JSONParsed", "ChunksPrepared"])
+async def test_events_kept_for_others_stay_when_one_type_is_wanted(world: World, wanted: str) -> None:
+    await world.ledger.publish(letter("a"))
+    await world.ledger.publish(letter("b", event_type="ChunksPrepared"))
+    await world.ledger.declare({"chunking": [Subscription(wanted, "stage", "chunking")]})
+    assert await world.ledger.unrouted() == 1
+    assert [item.event_type for item in await world.due("stage")] == [wanted]
+
+
+async def test_events_kept_for_others_grow_old_whatever_is_declared(world: World) -> None:
+    await world.ledger.publish(letter("a", event_type="ChunksPrepared"))
+    world.pass_time(1000.0)
+    await world.ledger.declare({"chunking": [WANTS]})
+    await world.ledger.clean(older_than=500.0)
+    assert await world.ledger.unrouted() == 0
+
+
+async def test_work_that_is_settled_after_the_end_of_its_lease_is_asked_for_again_before_it_is_acknowledged(
+    tmp_path: Path,
+) -> None:
+    app, lease = Service("chunking"), 0.3
+    calls: list[str] = []
+
+    @app.on("JSONParsed")
+    def handle(event: Event[Any]) -> None:
+        """It succeeds at once."""
+
+    def slow(name: str, arguments: tuple[Any, ...]) -> str | None:
+        if name == "renew":
+            return "before"
+        if name in {"claim", "settle"} and arguments[0].stage != relay.STAGE:
+            calls.append(name)
+            if name == "settle":
+                time.sleep(lease)  # the loop and all: nothing else happens meanwhile
+        return None
+
+    def watched(name: str, _: tuple[Any, ...]) -> str | None:
+        if name == "acknowledge":
+            calls.append(name)
+        return "before" if name == "receive" and "settle" in calls else None  # so that it is not delivered again
+
+    async with open_bench(tmp_path, "two files") as bench:
+        bench.spoil_ledger = lambda real: Unreliable(real, slow)
+        bench.spoil_broker = lambda real: Unreliable(real, watched)
+        await bench.declare(app)
+        await bench.send(letter("a"))
+        async with bench.running(app, settings=swift(lease=lease)):
+            await bench.done("chunking.JSONParsed", "a")
+            await bench.drained()
+    assert calls == ["claim", "settle", "claim", "acknowledge"]
