@@ -1,17 +1,22 @@
-"""Guards that no other test would miss: of messages, of events that nobody wants yet, and of a lease that is over."""
+"""Guards that no other test would miss: what is done to one message or event is done to no other, and in its order."""
 
 from __future__ import annotations
 
+import asyncio
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from headway import Event, Service
+from headway.core import settlements
+from headway.core.settlements import Settlement
+from headway.core.states import State
 from headway.ports.broker import Subscription
 from headway.runtime import relay
-from tests.runtime.bench import Unreliable, open_bench, swift
+from tests.runtime.bench import Unreliable, open_bench, swift, until
 from tests.world import World, letter, open_broker
 
 WANTS = Subscription("JSONParsed", "chunking.JSONParsed", "chunking")
@@ -95,3 +100,62 @@ async def test_work_that_is_settled_after_the_end_of_its_lease_is_asked_for_agai
             await bench.done("chunking.JSONParsed", "a")
             await bench.drained()
     assert calls == ["claim", "settle", "claim", "acknowledge"]
+
+
+async def test_a_success_that_the_store_refuses_for_no_known_reason_is_no_failure_of_the_handler(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    app = Service("chunking")
+    settled: list[Settlement] = []
+
+    @app.on("JSONParsed")
+    def handle(event: Event[Any]) -> None:
+        """It succeeds at once."""
+
+    def refuse(name: str, arguments: tuple[Any, ...]) -> str | None:
+        if name == "settle":
+            settled.append(arguments[1])
+            if len(settled) == 1:
+                raise RuntimeError("the disk says something new")
+        return None
+
+    async with open_bench(tmp_path, "embedded") as bench:
+        bench.spoil_ledger = lambda real: Unreliable(real, refuse)
+        await bench.declare(app)
+        await bench.send(letter("a"))
+        async with bench.running(app):
+            await until(lambda: "left to its lease" in caplog.text or len(settled) > 1)
+        item = await bench.item("chunking.JSONParsed", "a")
+    assert settled == [settlements.Done()]
+    assert item is not None
+    assert (item.state, item.attempts) == (State.RUNNING, 0)
+
+
+async def test_work_that_crashed_a_worker_waits_until_nothing_runs_beside_it(tmp_path: Path) -> None:
+    app = Service("chunking")
+    inside: set[str] = set()
+    beside: dict[str, set[str]] = {}
+    go = asyncio.Event()
+
+    @app.on("JSONParsed")
+    async def handle(event: Event[Any]) -> None:
+        beside[event.event_id] = set(inside)
+        inside.add(event.event_id)
+        if event.event_id == "innocent":
+            await go.wait()
+        inside.discard(event.event_id)
+
+    async with open_bench(tmp_path, "embedded") as bench:
+        await bench.declare(app)
+        await bench.send(letter("crashed"))
+        await bench.world.due(lease=1000.0)
+        await bench.send(letter("innocent"))
+        async with bench.running(app):
+            await until(lambda: "innocent" in inside)
+            bench.raw("UPDATE headway_item SET free_at = mono() WHERE event_id = 'crashed'")
+            with suppress(AssertionError):
+                await until(lambda: "crashed" in beside, patience=0.3)
+            go.set()
+            item = await bench.done("chunking.JSONParsed", "crashed")
+    assert item.crashes == 1
+    assert beside["crashed"] == set()

@@ -52,7 +52,7 @@ BRIEF = 0.02
 # must: with more, a session would hand out numbers older than another's. Effects are json, not jsonb, which sorts.
 SCHEMA: LiteralString = """
 CREATE SEQUENCE epoch CACHE 1;
-CREATE TABLE headway_item (
+CREATE TABLE item (
     id text PRIMARY KEY, tenant text NOT NULL, stage text NOT NULL, key text NOT NULL, event_id text NOT NULL,
     event_type text NOT NULL, fingerprint text, state text NOT NULL, carrier text NOT NULL, epoch bigint NOT NULL,
     holder text, round int NOT NULL DEFAULT 1, attempts int NOT NULL DEFAULT 0, crashes int NOT NULL DEFAULT 0,
@@ -63,8 +63,8 @@ CREATE TABLE headway_item (
     CHECK (carrier <> 'ledger' OR state IN ('done', 'discarded') OR body IS NOT NULL),
     CHECK (carrier <> 'broker' OR state IN ('running', 'done', 'discarded'))
 );
-CREATE INDEX item_free ON headway_item (free_at) WHERE carrier = 'ledger' AND state IN ('running', 'waiting');
-CREATE TABLE headway_audit (
+CREATE INDEX item_free ON item (free_at) WHERE carrier = 'ledger' AND state IN ('running', 'waiting');
+CREATE TABLE audit (
     item text NOT NULL, left_epoch bigint NOT NULL, token text NOT NULL, at timestamptz NOT NULL, move text NOT NULL,
     to_state text NOT NULL, epoch bigint NOT NULL, actor text NOT NULL,
     PRIMARY KEY (item, left_epoch)
@@ -96,7 +96,7 @@ TAKE: LiteralString = """
 """
 
 BIRTH: LiteralString = f"""
-INSERT INTO headway_item (id, tenant, stage, key, event_id, event_type, fingerprint, state, carrier, epoch, holder,
+INSERT INTO item (id, tenant, stage, key, event_id, event_type, fingerprint, state, carrier, epoch, holder,
                   deliveries, free_at, round_at, body, born_at, moved_at)
 VALUES (%(id)s, %(tenant)s, %(stage)s, %(key)s, %(event_id)s, %(event_type)s, %(fingerprint)s, %(state)s, %(carrier)s,
         nextval('epoch'), %(holder)s, %(delivered)s, clock_timestamp() + %(lease)s * interval '1 s',
@@ -107,7 +107,7 @@ RETURNING {COLUMNS}
 
 # IS NOT DISTINCT FROM is SQLite's IS. Who waited for the row's lock looks at all conditions again, with a later clock.
 TAKE_ONE: LiteralString = f"""
-UPDATE headway_item SET {TAKE}
+UPDATE item SET {TAKE}
 WHERE id = %(id)s
   AND carrier <> 'ledger'
   AND state IN ('running', 'waiting')
@@ -119,7 +119,7 @@ RETURNING {COLUMNS}
 # The clock is read in a subquery, or no index would be used for it. MATERIALIZED, or the inner query could run twice.
 TAKE_DUE: LiteralString = f"""
 WITH free AS MATERIALIZED (
-    SELECT id FROM headway_item
+    SELECT id FROM item
     WHERE carrier = 'ledger'
       AND state IN ('running', 'waiting')
       AND free_at <= (SELECT clock_timestamp())
@@ -128,13 +128,13 @@ WITH free AS MATERIALIZED (
     LIMIT %(limit)s
     FOR UPDATE SKIP LOCKED
 )
-UPDATE headway_item SET {TAKE}
+UPDATE item SET {TAKE}
 FROM free WHERE item.id = free.id
 RETURNING {COLUMNS}
 """
 
 RENEW: LiteralString = """
-UPDATE headway_item SET
+UPDATE item SET
     free_at = clock_timestamp() + %(lease)s * interval '1 s',
     alone = coalesce(%(alone)s, alone),
     attempts = coalesce(%(attempts)s, attempts)
@@ -146,7 +146,7 @@ WHERE id = %(id)s
 # to be told its type.
 SETTLE: LiteralString = """
 WITH moved AS (
-    UPDATE headway_item SET
+    UPDATE item SET
         state = %(state)s,
         epoch = nextval('epoch'),
         carrier = %(carrier)s,
@@ -172,26 +172,26 @@ WITH moved AS (
       AND (NOT %(only_if_free)s OR free_at <= clock_timestamp())
     RETURNING id, epoch
 )
-INSERT INTO headway_audit (item, left_epoch, token, at, move, to_state, epoch, actor)
+INSERT INTO audit (item, left_epoch, token, at, move, to_state, epoch, actor)
 SELECT id, %(seen_epoch)s, %(token)s, clock_timestamp(), %(move)s, %(state)s, epoch, %(by)s FROM moved
 RETURNING epoch
 """
 
 SETTLED_BY: LiteralString = """
-SELECT to_state, epoch FROM headway_audit
+SELECT to_state, epoch FROM audit
 WHERE item = %(id)s
   AND left_epoch = %(seen_epoch)s
   AND token = %(token)s
 """
 
 WAKE: LiteralString = """
-UPDATE headway_item SET free_at = clock_timestamp()
+UPDATE item SET free_at = clock_timestamp()
 WHERE id = ANY(%(ids)s)
   AND state = 'waiting'
   AND free_at > clock_timestamp()
 """
 
-GET: LiteralString = f"SELECT {COLUMNS} FROM headway_item WHERE id = %(id)s"
+GET: LiteralString = f"SELECT {COLUMNS} FROM item WHERE id = %(id)s"
 
 
 class PostgresLedger:
@@ -483,7 +483,7 @@ def test_a_settle_by_who_was_replaced_is_lost(ledger: PostgresLedger, other: Pos
     assert isinstance(answered, Lost)
     assert answered.now is not None
     assert (answered.now.epoch, answered.now.state) == (theirs.epoch, State.RUNNING)
-    assert ledger.one("SELECT count(*) FROM headway_audit") == 0
+    assert ledger.one("SELECT count(*) FROM audit") == 0
 
 
 def test_a_settle_whose_answer_was_lost_is_told_what_it_did(ledger: PostgresLedger, other: PostgresLedger) -> None:
@@ -493,7 +493,7 @@ def test_a_settle_whose_answer_was_lost_is_told_what_it_did(ledger: PostgresLedg
     assert not first.again
     assert other.settle(mine, Done(value=b"1"), token="once") == Settled(State.DONE, first.epoch, again=True)
     assert isinstance(other.settle(mine, Done(value=b"2"), token="another"), Lost)
-    assert ledger.one("SELECT successes FROM headway_item") == 1
+    assert ledger.one("SELECT successes FROM item") == 1
 
 
 def test_a_settle_that_is_repeated_while_the_first_commits_waits_for_it(
@@ -516,8 +516,8 @@ def test_one_of_sixteen_settles_from_the_same_sight_is_written(uri: str, ledger:
         return [mine] if isinstance(client.settle(mine, Done(value=b"1")), Settled) else []
 
     assert sum(map(len, race(uri, 16, settle))) == 1
-    assert ledger.one("SELECT count(*) FROM headway_audit") == 1
-    assert ledger.one("SELECT successes FROM headway_item") == 1
+    assert ledger.one("SELECT count(*) FROM audit") == 1
+    assert ledger.one("SELECT successes FROM item") == 1
 
 
 def test_a_whole_life_is_written_as_it_is_planned(ledger: PostgresLedger) -> None:
@@ -536,7 +536,7 @@ def test_a_whole_life_is_written_as_it_is_planned(ledger: PostgresLedger) -> Non
     done = ledger.get(mine.id)
     assert done is not None
     assert (done.state, done.outcome, done.body) == (State.DONE, b"1", None)
-    assert ledger.one("SELECT count(*) FROM headway_audit") == 4
+    assert ledger.one("SELECT count(*) FROM audit") == 4
 
 
 def test_running_work_is_discarded_only_when_its_lease_is_over(ledger: PostgresLedger) -> None:
@@ -548,7 +548,7 @@ def test_running_work_is_discarded_only_when_its_lease_is_over(ledger: PostgresL
 def test_a_broker_cannot_carry_what_waits(ledger: PostgresLedger) -> None:
     ledger.won("a")
     with pytest.raises(psycopg.errors.CheckViolation):
-        ledger.db.execute("UPDATE headway_item SET state = 'waiting'")
+        ledger.db.execute("UPDATE item SET state = 'waiting'")
 
 
 # -- settle in the user's own transaction
@@ -561,11 +561,11 @@ def test_what_the_handler_wrote_and_its_success_are_committed_together(
     with ledger.db.transaction():
         ledger.db.execute("INSERT INTO document VALUES ('d', 'written by the handler')")
         assert isinstance(ledger.settle(mine, Done()), Settled)
-        assert (other.one("SELECT state FROM headway_item"), other.one("SELECT count(*) FROM document")) == (
+        assert (other.one("SELECT state FROM item"), other.one("SELECT count(*) FROM document")) == (
             "running",
             0,
         )
-    assert (other.one("SELECT state FROM headway_item"), other.one("SELECT count(*) FROM document")) == ("done", 1)
+    assert (other.one("SELECT state FROM item"), other.one("SELECT count(*) FROM document")) == ("done", 1)
 
 
 def test_what_a_replaced_handler_wrote_is_undone(ledger: PostgresLedger, other: PostgresLedger) -> None:
@@ -575,7 +575,7 @@ def test_what_a_replaced_handler_wrote_is_undone(ledger: PostgresLedger, other: 
     other.taken_over("a")
     assert isinstance(ledger.settle(mine, Done()), Lost)
     ledger.db.execute("ROLLBACK")
-    assert (other.one("SELECT state FROM headway_item"), other.one("SELECT count(*) FROM document")) == ("running", 0)
+    assert (other.one("SELECT state FROM item"), other.one("SELECT count(*) FROM document")) == ("running", 0)
 
 
 def test_a_connection_that_dies_before_the_commit_leaves_neither(ledger: PostgresLedger, other: PostgresLedger) -> None:
@@ -586,7 +586,7 @@ def test_a_connection_that_dies_before_the_commit_leaves_neither(ledger: Postgre
     other.one("SELECT pg_terminate_backend(%s, 30000)", ledger.db.info.backend_pid)
     with pytest.raises(psycopg.OperationalError):
         ledger.db.execute("COMMIT")
-    assert (other.one("SELECT state FROM headway_item"), other.one("SELECT count(*) FROM document")) == ("running", 0)
+    assert (other.one("SELECT state FROM item"), other.one("SELECT count(*) FROM document")) == ("running", 0)
     assert isinstance(other.settle(mine, Done()), Settled)
 
 
@@ -679,5 +679,5 @@ def test_a_lease_that_is_renewed_in_a_long_transaction_is_as_long_as_it_says(led
         ledger.one("SELECT now()")
         ledger.one("SELECT pg_sleep(0.05)::text")
         ledger.renew(mine, lease=LONG)
-        lease = ledger.one("SELECT extract(epoch FROM free_at - now())::float8 FROM headway_item")
+        lease = ledger.one("SELECT extract(epoch FROM free_at - now())::float8 FROM item")
     assert lease >= LONG + 0.05
