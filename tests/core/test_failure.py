@@ -78,6 +78,18 @@ def test_no_failure_is_both_final_and_free_of_charge() -> None:
     assert not REFUSED & UNCHARGED
 
 
+@pytest.mark.parametrize("name", ["IntegrityError", "DataError", "ProgrammingError"])
+def test_what_every_database_driver_calls_alike_is_permanent(name: str) -> None:
+    error = type(name, (Ours,), {})()
+    assert classify(error).kind is Kind.PERMANENT
+
+
+def test_what_a_driver_derives_from_it_is_permanent_too() -> None:
+    integrity = type("IntegrityError", (Ours,), {})
+    error = type("UniqueViolation", (integrity,), {})()
+    assert (classify(error).kind, classify(error).rule) == (Kind.PERMANENT, "IntegrityError")
+
+
 # -- causes
 
 

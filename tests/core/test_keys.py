@@ -161,6 +161,18 @@ def test_text_that_no_encoding_can_carry_is_refused() -> None:
         keys.digest("\ud800")
 
 
+def test_data_that_is_nested_too_deep_is_refused() -> None:
+    deep: list[Any] = []
+    for _ in range(100_000):
+        deep = [deep]
+    try:
+        with pytest.raises(ValueError, match="too deep"):
+            keys.digest(deep)
+    finally:
+        while deep:  # one by one: to forget so deep a list at once is more than some interpreters can
+            deep = deep.pop()
+
+
 def test_parts_do_not_run_into_each_other() -> None:
     together = {keys.digest("a", "b"), keys.digest("ab"), keys.digest("a,b"), keys.digest(["a", "b"]), keys.digest()}
     assert len(together) == 5
@@ -209,6 +221,15 @@ def test_the_same_bytes_refused_again_are_the_same_letter() -> None:
 
 def test_each_service_has_a_quarantine_of_its_own() -> None:
     assert keys.quarantine_stage("chunking") == "chunking.quarantine"
+
+
+def test_without_a_template_the_event_is_its_own_key() -> None:
+    assert keys.identity(None, "event-1", {"id": 1}) == ("event-1", None)
+
+
+def test_with_a_template_the_key_and_the_whole_payload_identify_the_work() -> None:
+    data = {"id": 1, "text": "a"}
+    assert keys.identity("{id}", "event-1", data) == ("{id}=[1]", keys.fingerprint(data))
 
 
 # -- key templates

@@ -225,6 +225,29 @@ def test_work_in_doubt_waits_for_an_answer_and_for_nothing_else() -> None:
     assert plan(seen, Doubt()).item.waiting_for is None
 
 
+@pytest.mark.parametrize("kind", sorted(REFUSED))
+@pytest.mark.parametrize("state", [State.WAITING, State.DEAD])
+def test_what_the_receiver_refused_did_not_happen(kind: str, state: State) -> None:
+    ended = Effect(unsafe=True, happened=True, value="tx-0")
+    seen = item(effects={"charge": OPEN, "earlier": ended, "safe": Effect()})
+    failed = replace(attempt(), kind=kind)
+    settled = (
+        Retry(delay=5.0, attempt=failed) if state is State.WAITING else DeadLetter(reason=Reason.TTL, attempt=failed)
+    )
+    assert plan(seen, settled).item.effects == {
+        "charge": Effect(unsafe=True, happened=False),
+        "earlier": ended,
+        "safe": Effect(),
+    }
+
+
+def test_a_letter_whose_key_is_known_says_whose_it_is() -> None:
+    letter = settlements.key_reused("k-1", "item-1")
+    assert letter.reason is Reason.KEY_REUSE
+    assert "k-1" in letter.message
+    assert "item-1" in letter.message
+
+
 # -- what a person's settlements write
 
 
@@ -407,7 +430,11 @@ def test_stranded_work_whose_bytes_nobody_saw_cannot_be_restored(settlement: Set
 # -- walks
 
 DELAYS = st.floats(min_value=0.0, max_value=100.0)
-ATTEMPTS = st.none() | st.integers(min_value=1, max_value=9).map(attempt)
+ATTEMPTS = st.none() | st.builds(
+    lambda number, kind: replace(attempt(number), kind=kind.value),
+    st.integers(min_value=1, max_value=9),
+    st.sampled_from(Kind),
+)
 ANY: st.SearchStrategy[Settlement] = st.one_of(
     st.builds(Done, value=st.none() | st.binary(max_size=2)),
     st.builds(Retry, delay=DELAYS, attempt=ATTEMPTS),
@@ -509,13 +536,6 @@ def test_a_plan_is_the_same_when_it_is_made_again(settlement: Settlement, state:
         except (IllegalMove, ValueError) as refused:
             answers.append(str(refused))
     assert answers[0] == answers[1]
-
-
-@pytest.mark.parametrize("kind", sorted(REFUSED))
-def test_what_the_receiver_refused_did_not_happen(kind: Kind) -> None:
-    seen = item(effects={"charge": OPEN})
-    failed = Attempt(number=1, kind=kind.value, error_type="Refused", message="no")
-    assert plan(seen, Retry(delay=1.0, attempt=failed)).item.effects == {"charge": Effect(unsafe=True, happened=False)}
 
 
 def test_what_failed_otherwise_stays_open() -> None:
