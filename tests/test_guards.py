@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
+import threading
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -14,7 +16,9 @@ from headway import Event, Service
 from headway.core import settlements
 from headway.core.settlements import Settlement
 from headway.core.states import State
+from headway.errors import TransactionExpired
 from headway.ports.broker import Subscription
+from headway.ports.points import Point
 from headway.runtime import relay
 from tests.runtime.bench import Unreliable, open_bench, swift, until
 from tests.world import World, letter, open_broker
@@ -159,3 +163,86 @@ async def test_work_that_crashed_a_worker_waits_until_nothing_runs_beside_it(tmp
             item = await bench.done("chunking.JSONParsed", "crashed")
     assert item.crashes == 1
     assert beside["crashed"] == set()
+
+
+async def test_a_crash_of_work_that_ran_alone_is_its_own_doing(tmp_path: Path) -> None:
+    app = Service("chunking")
+    begun, go = asyncio.Event(), asyncio.Event()
+
+    @app.on("JSONParsed")
+    async def handle(event: Event[Any]) -> None:
+        begun.set()
+        await go.wait()
+
+    async with open_bench(tmp_path, "embedded") as bench:
+        await bench.declare(app)
+        await bench.send(letter("a"))
+        await bench.world.due(lease=0.0)
+        async with bench.running(app):
+            await until(begun.is_set)
+            bench.raw("UPDATE headway_item SET free_at = mono()")
+            await bench.world.due(lease=1000.0)
+            taken = await bench.item("chunking.JSONParsed", "a")
+            go.set()
+    assert taken is not None
+    assert (taken.crashes, taken.strikes) == (2, 1)
+
+
+async def test_a_handler_is_stopped_when_its_lease_is_lost_and_not_only_when_the_service_stops(tmp_path: Path) -> None:
+    app = Service("chunking")
+    begun, stopped = asyncio.Event(), asyncio.Event()
+
+    @app.on("JSONParsed")
+    async def handle(event: Event[Any]) -> None:
+        begun.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            stopped.set()
+
+    async with open_bench(tmp_path, "embedded") as bench:
+        await bench.declare(app)
+        await bench.send(letter("a"))
+        async with bench.running(app, settings=swift(lease=0.6)):
+            await until(begun.is_set)
+            bench.raw("UPDATE headway_item SET epoch = epoch + 1000, free_at = mono() + 1000")
+            await until(stopped.is_set)
+
+
+async def test_nobody_learns_an_answer_before_the_commit_that_holds_it(world: World) -> None:
+    commit = threading.Event()
+
+    def before_commit(_: Point) -> None:
+        commit.wait(10.0)
+
+    world.store.probe = before_commit
+    claim = asyncio.ensure_future(world.won("a"))
+    answered, _ = await asyncio.wait({claim}, timeout=0.1)
+    commit.set()
+    assert not answered
+    assert (await claim).key == "a"
+
+
+async def test_a_step_that_fails_leaves_nothing_and_takes_no_other_with_it(world: World) -> None:
+    def fails(db: sqlite3.Connection) -> None:
+        db.execute("INSERT INTO mine VALUES (1)")
+        raise ValueError("half way")
+
+    await world.store.write(lambda db: db.execute("CREATE TABLE mine (x)"))
+    steps = [world.store.write(lambda db: db.execute("INSERT INTO mine VALUES (2)")), world.store.write(fails)]
+    _, failed = await asyncio.gather(*steps, return_exceptions=True)
+    assert isinstance(failed, ValueError)
+    rows = await world.store.read(lambda db: db.execute("SELECT x FROM mine").fetchall())
+    assert [row["x"] for row in rows] == [2]
+
+
+async def test_a_thread_that_writes_on_after_its_transaction_was_rolled_back_writes_nothing(world: World) -> None:
+    await world.store.write(lambda db: db.execute("CREATE TABLE mine (x)"))
+    transaction = await world.transactions.begin(bound=10.0)
+    db = transaction.connection
+    await transaction.roll_back()
+    with suppress(sqlite3.Error, TransactionExpired):
+        db.execute("INSERT INTO mine VALUES (1)")
+    rows = await world.store.read(lambda db: db.execute("SELECT x FROM mine").fetchall())
+    await transaction.roll_back()
+    assert not rows

@@ -85,7 +85,7 @@ async def in_a_second_round(world: World) -> None:
 @pytest.mark.parametrize(
     ("make", "where", "following", "may"),
     [
-        (running, "running since", "its lease ends in", "wait"),
+        (running, "running for", "its lease ends in", "wait"),
         (stranded, "stranded: its worker has been gone for 5", "the broker redelivers it", "see that it can"),
         (taken_from_the_ledger, "its worker has been gone for", "next free worker", "see that one is running"),
         (waiting, "waiting, after ConnectionError: refused", "attempt 2 is due in 60 min", "wait"),

@@ -320,7 +320,7 @@ async def work(options: argparse.Namespace) -> None:
         name=f"worker {os.getpid()}",
     )
     stopping = Stopping()
-    stop_on_signals(stopping)
+    stop_on_signals(stopping, say=print)
     async with open_parts(options.ledger, options.broker, session=options.session, probe=doom, make=True) as parts:
         stores = [
             part._store for part in (parts.ledger, parts.broker) if isinstance(part, (SQLiteLedger, SQLiteBroker))

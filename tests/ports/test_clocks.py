@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from headway.core import claims
-from headway.core.settlements import Discard, Done, Redrive, Retry
+from headway.core.decide import Reason
+from headway.core.settlements import DeadLetter, Discard, Done, Redrive, Retry
 from headway.core.states import Carrier, State
 from tests.ports.situations import KEY, LATER, LEASE, SITUATIONS, accepted, attempt, declare, publish
 from tests.world import World, letter, open_world
@@ -70,14 +71,14 @@ async def test_what_ended_long_ago_is_removed_with_its_history(world: World) -> 
     await SITUATIONS["done, broker"](world)
     item = await world.item(KEY)
     world.pass_time(1000)
-    assert await world.ledger.clean(older_than=999) == 1
+    assert await world.ledger.clean(dead_letters=True, older_than=999) == 1
     assert (await world.ledger.get(item.id), list(await world.ledger.history(item.id))) == (None, [])
 
 
 async def test_a_history_is_not_inherited_by_the_next_work_of_the_key(world: World) -> None:
     await SITUATIONS["dead, ledger"](world)
     world.pass_time(1000)
-    await world.ledger.clean(older_than=999)
+    await world.ledger.clean(dead_letters=True, older_than=999)
     item = await world.won(KEY)
     assert (item.round, item.attempts, list(await world.ledger.history(item.id))) == (1, 0, [])
 
@@ -87,7 +88,7 @@ async def test_work_that_is_claimed_again_after_its_record_was_removed_has_a_lar
     await accepted(world, first, Done())
     last = await world.item(KEY)
     world.pass_time(1000)
-    await world.ledger.clean(older_than=999)
+    await world.ledger.clean(dead_letters=True, older_than=999)
     assert (await world.won(KEY)).epoch > last.epoch > first.epoch
 
 
@@ -95,7 +96,7 @@ async def test_a_holder_from_before_the_record_was_removed_cannot_settle_its_suc
     zombie = await world.won(KEY)
     await accepted(world, zombie, Done())
     world.pass_time(1000)
-    await world.ledger.clean(older_than=999)
+    await world.ledger.clean(dead_letters=True, older_than=999)
     await world.won(KEY)
     await world.settle(zombie, Done(value=b"zombie"))
     assert (await world.item(KEY)).state is State.RUNNING
@@ -113,20 +114,20 @@ async def test_a_holder_from_before_the_record_was_removed_cannot_settle_its_suc
         ("done, broker", 1),
         ("dead, ledger", 1),
         ("discarded dead", 1),
-        ("discarded waiting", 1),
+        ("discarded waiting", 0),  # it keeps its due time, and counts from there
     ],
 )
 async def test_only_what_has_ended_is_removed(world: World, situation: str, removed: int) -> None:
     await SITUATIONS[situation](world)
     world.pass_time(HOUR)
-    assert await world.ledger.clean(older_than=HOUR - 10) == removed
+    assert await world.ledger.clean(dead_letters=True, older_than=HOUR - 10) == removed
 
 
 @pytest.mark.parametrize("situation", ["done, broker", "dead, ledger", "discarded dead"])
 async def test_what_ended_lately_is_kept(world: World, situation: str) -> None:
     world.pass_time(HOUR)
     await SITUATIONS[situation](world)
-    assert await world.ledger.clean(older_than=LEASE) == 0
+    assert await world.ledger.clean(dead_letters=True, older_than=LEASE) == 0
 
 
 async def test_what_was_brought_back_counts_from_there(world: World) -> None:
@@ -134,23 +135,23 @@ async def test_what_was_brought_back_counts_from_there(world: World) -> None:
     world.pass_time(HOUR)
     await accepted(world, await world.item(KEY), Redrive(reason="again"))
     await accepted(world, await world.item(KEY), Discard(reason="no"))
-    assert await world.ledger.clean(older_than=LEASE) == 0
+    assert await world.ledger.clean(dead_letters=True, older_than=LEASE) == 0
 
 
 async def test_removing_is_done_in_small_batches(world: World) -> None:
     for number in range(5):
         await accepted(world, await world.won(f"k{number}"), Done())
     world.pass_time(1000)
-    assert [await world.ledger.clean(older_than=999, limit=2) for _ in range(4)] == [2, 2, 1, 0]
+    assert [await world.ledger.clean(dead_letters=True, older_than=999, limit=2) for _ in range(4)] == [2, 2, 1, 0]
 
 
 async def test_what_has_an_event_yet_to_send_is_kept_until_it_is_sent(tmp_path: Path) -> None:
     async with open_world(tmp_path / "two.db", embedded=False) as world:
         await accepted(world, await world.won(KEY), Done(emits=(letter("out"),)))
         world.pass_time(1000)
-        kept = await world.ledger.clean(older_than=999)
+        kept = await world.ledger.clean(dead_letters=True, older_than=999)
         await world.ledger.sent([row.id for row in await world.ledger.heads(10)])
-        assert (kept, await world.ledger.clean(older_than=999)) == (0, 1)
+        assert (kept, await world.ledger.clean(dead_letters=True, older_than=999)) == (0, 1)
 
 
 # -- a restart of the host
@@ -263,3 +264,15 @@ async def test_opening_a_file_of_this_boot_moves_no_times(world: World) -> None:
     await SITUATIONS["running, broker"](world)
     async with open_world(world.store.path) as other:
         assert isinstance(await other.claim(KEY), claims.Busy)
+
+
+async def test_a_wall_clock_that_jumps_removes_nothing(world: World) -> None:
+    await world.settle(await world.won(KEY), Done())
+    world.store.wall_skew += 400 * 86400
+    assert await world.ledger.clean(older_than=30 * 86400) == 0
+
+
+async def test_a_dead_letter_waits_for_a_person_however_long(world: World) -> None:
+    await world.settle(await world.won(KEY), DeadLetter(reason=Reason.NON_RETRYABLE))
+    world.pass_time(400 * 86400)
+    assert await world.ledger.clean(older_than=30 * 86400) == 0

@@ -400,3 +400,21 @@ async def test_a_transaction_of_one_client_makes_another_wait_not_fail(world: Wo
         await transaction.roll_back()
         async with asyncio.timeout(SOON):
             assert (await claim).state is State.RUNNING
+
+
+async def test_a_handler_that_writes_in_a_loop_is_ended_at_the_bound_again_and_again(world: World) -> None:
+    """Two threads inside of one connection have been seen to wait for each other for ever."""
+
+    def write(connection: sqlite3.Connection) -> None:
+        while True:
+            connection.execute("INSERT INTO mine VALUES (NULL)")
+            connection.execute("SELECT count(*), max(rowid) FROM mine").fetchall()
+
+    await (await _begun(world)).roll_back()
+    for _ in range(12):
+        transaction = await world.transactions.begin(bound=0.05)
+        async with asyncio.timeout(SOON):
+            with pytest.raises((sqlite3.Error, TransactionExpired)):
+                await asyncio.to_thread(write, transaction.connection)
+    await _others_go_on(world)
+    assert _rows(world) == []

@@ -149,7 +149,7 @@ def foreign_keys(bench: Bench) -> None:
     connect = bench.world.store.connect
 
     def checked(*arguments: Any) -> sqlite3.Connection:
-        connection = connect(*arguments)
+        connection: sqlite3.Connection = connect(*arguments)
         connection.execute("PRAGMA foreign_keys = ON")
         return connection
 

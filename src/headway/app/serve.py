@@ -6,7 +6,7 @@ import asyncio
 import importlib
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from headway.app.wiring import Parts
@@ -44,12 +44,15 @@ async def serve(
         await asyncio.to_thread(heartbeat.stop)
 
 
-def stop_on_signals(stopping: Stopping) -> None:
+def stop_on_signals(stopping: Stopping, *, say: Callable[[str], None]) -> None:
     """The first SIGTERM or SIGINT asks to stop, the second cuts running handlers off."""
 
     def stop() -> None:
         if stopping.asked.is_set():
+            say("cutting off what still runs")
             stopping.cut_off.set()
+        else:
+            say("stopping: nothing new is taken, running handlers may end; once more cuts them off")
         stopping.asked.set()
 
     loop = asyncio.get_running_loop()

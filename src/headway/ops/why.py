@@ -55,7 +55,7 @@ def _running(item: Item, _: Sequence[Record], now: float) -> Told:
     since = span(now - item.moved_at)
     if item.free_in > 0:
         return (
-            f"running since {since}",
+            f"running for {since}",
             f"its lease ends in {span(item.free_in)} unless its worker renews it; then somebody else takes it over",
             "wait",
         )
@@ -97,7 +97,7 @@ def _done(item: Item, _: Sequence[Record], now: float) -> Told:
 _ADVICE = {
     Reason.MAX_ATTEMPTS: "see to what it failed on, then requeue it",
     Reason.TTL: "requeue it if it is still wanted: it gets its whole time again",
-    Reason.NON_RETRYABLE: "mend the handler or what it needs, deploy, then requeue it",
+    Reason.NON_RETRYABLE: "mend the handler and requeue it, or discard it and have it sent again",
     Reason.POISON: "look at the bytes with `headway dlq show`; requeue it once they can be read, or discard it",
     Reason.NO_HANDLER: "deploy a handler for its type, then requeue it, or discard it",
     Reason.CRASH_LOOP: "find out why it kills its worker, mend that, then requeue it",
@@ -111,7 +111,8 @@ def _dead(item: Item, history: Sequence[Record], now: float) -> Told:
     reason = Reason(item.reason) if item.reason else Reason.MANUAL
     where = f"dead for {span(now - item.moved_at)} ({reason}) after {times(item.attempts, 'failed attempt')}{note}"
     advice = _ADVICE.get(reason, "requeue it, or discard it")
-    return where, "nothing, until a person acts", f"{advice} (`headway dlq`)"
+    commands = f"`headway dlq requeue {item.id[:12]} --reason …`, or `discard`"
+    return where, "nothing, until a person acts", f"{advice}: {commands}"
 
 
 def _in_doubt(item: Item, _: Sequence[Record], now: float) -> Told:

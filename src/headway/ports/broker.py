@@ -56,7 +56,7 @@ class Topology(Protocol):
     """Who wants which events."""
 
     async def declare(self, wanted: Mapping[str, Sequence[Subscription]]) -> None:
-        """Make each of these services' subscriptions exactly these.
+        """Add these services' subscriptions; none is ever taken away, since an older worker may start beside a newer.
 
         Events that nobody wanted before go to all who want them now; a service that comes later gets none of them.
         """

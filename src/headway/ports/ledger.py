@@ -37,11 +37,8 @@ class Transaction(Protocol):
         """The driver's connection; raises `TransactionExpired` once the block was open for too long."""
         ...
 
-    async def roll_back(self, *, in_use: bool = False) -> None:
-        """Undo everything; harmless when it is over already.
-
-        `in_use` says that a handler's thread may still be writing with it.
-        """
+    async def roll_back(self) -> None:
+        """Undo everything; harmless when it is over already, or while a handler's thread still writes with it."""
         ...
 
 
@@ -178,8 +175,11 @@ class Upkeep(Protocol):
         """Bring the store's schema to the version of this code; safe to do twice, and by two at once."""
         ...
 
-    async def clean(self, *, older_than: float, limit: int = 500) -> int:
-        """Remove records that ended more than `older_than` seconds ago, in one small batch; say how many."""
+    async def clean(self, *, older_than: float, limit: int = 500, dead_letters: bool = False) -> int:
+        """Remove records that ended more than `older_than` seconds ago, in one small batch; say how many.
+
+        A dead letter waits for a person: it goes only where `dead_letters` says so.
+        """
         ...
 
 

@@ -115,7 +115,7 @@ class Consumer:
         stopping = self._worker.stopping
         while not stopping.asked.is_set():
             room = 2 * self._worker.settings.concurrency - len(self._tasks)
-            if not self._worker.heartbeat.healthy:
+            if not self._worker.takes_more:  # others can have it meanwhile
                 room = 0
             try:
                 taken = await take(max(room, 0))

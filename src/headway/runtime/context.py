@@ -122,10 +122,10 @@ class Scope:
             self._spoiled_by = why
         await self.roll_back()
 
-    async def roll_back(self, *, in_use: bool = False) -> None:
+    async def roll_back(self) -> None:
         """Undo what was written in the transaction and not committed, if there is one; nothing more is begun."""
         if self.transaction is not None:
-            await self.transaction.roll_back(in_use=in_use)
+            await self.transaction.roll_back()
             self.transaction = None
 
 

@@ -18,6 +18,10 @@ class CutOff(Exception):
     """The service stops, and the handler was cut off."""
 
 
+class Exited(Exception):
+    """The handler has called sys.exit(): it fails, and its worker goes on."""
+
+
 class CancelledItself(Exception):
     """The handler ended as cancelled, and nobody here cancelled it."""
 
@@ -52,6 +56,13 @@ async def call(stage: Stage, scope: Scope, cut_off: asyncio.Event) -> None:
 
 
 async def _run(stage: Stage, scope: Scope) -> None:
+    try:
+        await _handle(stage, scope)
+    except SystemExit as error:
+        raise Exited(f"the handler has called sys.exit({error.code!r})") from error
+
+
+async def _handle(stage: Stage, scope: Scope) -> None:
     arguments: tuple[object, ...] = (scope.event,)
     if stage.is_async:
         if stage.takes_context:

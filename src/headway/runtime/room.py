@@ -17,6 +17,11 @@ class Room:
         self._waiting_alone = 0
         self._alone = False
 
+    @property
+    def wanted_alone(self) -> bool:
+        """Whether somebody is alone in here, or waits to be."""
+        return self._alone or self._waiting_alone > 0
+
     @asynccontextmanager
     async def shared(self) -> AsyncIterator[None]:
         """Be in the room with others."""

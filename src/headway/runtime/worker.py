@@ -53,10 +53,8 @@ class Settings:
     def __post_init__(self) -> None:
         """Refuse what could never work."""
         times = (self.lease, self.poll, self.in_place, self.grace, self.keep)
-        if not all(map(math.isfinite, times)) or self.lease <= 0 or self.poll <= 0 or min(times) < 0:
-            raise ValueError(
-                "lease and poll must be more than 0 seconds, in_place, grace and keep at least 0, all finite"
-            )
+        if not all(map(math.isfinite, times)) or min(self.lease, self.poll, self.keep) <= 0 or min(times) < 0:
+            raise ValueError("lease, poll and keep must be more than 0, in_place and grace at least 0, all finite")
         if self.concurrency < 1:
             raise ValueError(f"concurrency={self.concurrency}: at least 1")
 
@@ -104,6 +102,8 @@ class Worker:
 
     async def run(self, stage: Stage, item: Item, body: bytes, *, asked_at: float) -> tuple[Settled | Lost, bool]:
         """Bring a claimed item to its outcome; say what became of it, and whether the lease was still good then."""
+        if item.crashes:
+            log.warning("item %s at %s was taken over: crash %d of its worker", item.id, item.stage, item.crashes)
         lease = self.heartbeat.hold(item, asked_at=asked_at)
         try:
             answer = await _Run(self, stage, item, body, lease).to_the_end()
@@ -123,6 +123,9 @@ class Worker:
             log.warning("item %s was taken over before it was settled: nothing was written", item.id)
         else:
             self.probe(Point.SETTLED)
+            if isinstance(settlement, settlements.DeadLetter):
+                why = settlement.message or (settlement.attempt and settlement.attempt.message) or ""
+                log.warning("item %s at %s is dead (%s): %s", item.id, item.stage, settlement.reason, why)
         return answer
 
     async def surely(self, ask: Callable[[], Awaitable[T]], what: str) -> T:
@@ -137,6 +140,11 @@ class Worker:
                 log.warning("cannot %s now, asking again: %s", what, error)
                 await self.stopping.pause(pause)
                 pause = min(pause * 2, 1.0)
+
+    @property
+    def takes_more(self) -> bool:
+        """Whether new work should be taken: not while renewals fail, nor while something is to run alone here."""
+        return self.heartbeat.healthy and not self._room.wanted_alone
 
     def beside_others(self, item: Item) -> AbstractAsyncContextManager[None]:
         """Work that has crashed a worker runs with nothing beside it; everything else runs together."""
@@ -213,10 +221,7 @@ class _Run:
     async def _undone(self, scope: Scope, error: BaseException) -> BaseException:
         """Undo what a failed handler has written; say why it failed."""
         why = scope.cause_of(error)
-        # A handler that is cut off and is not async goes on on its thread, in the middle of a statement perhaps.
-        await scope.roll_back(
-            in_use=not self.stage.is_async and isinstance(error, (handler.CutOff, asyncio.CancelledError))
-        )
+        await scope.roll_back()
         return why
 
     async def _succeed(self, scope: Scope) -> Settled | Lost | Failure:

@@ -94,7 +94,7 @@ class SQLiteBroker:
         await self._store.close()
 
     async def declare(self, wanted: Wanted) -> None:
-        """Make each of these services' subscriptions exactly these."""
+        """Add these services' subscriptions."""
 
         def declare(db: sqlite3.Connection) -> None:
             for letter in self._routing.declare(db, wanted):

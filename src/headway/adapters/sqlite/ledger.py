@@ -164,9 +164,9 @@ class SQLiteLedger:
 
         await self._store.write(take)
 
-    async def clean(self, *, older_than: float, limit: int = 500) -> int:
+    async def clean(self, *, older_than: float, limit: int = 500, dead_letters: bool = False) -> int:
         """Remove records that ended long ago, and events that nobody has wanted for as long."""
-        asked = {"older_than": older_than, "limit": limit}
+        asked = {"older_than": older_than, "limit": limit, "dead_letters": dead_letters}
 
         def clean(db: sqlite3.Connection) -> int:
             return db.execute(SQL["clean"], asked).rowcount + db.execute(SQL["clean_unrouted"], asked).rowcount
@@ -186,7 +186,7 @@ class SQLiteLedger:
         await self._store.write(lambda db: self._send(db, letter, item=None))
 
     async def declare(self, wanted: Wanted) -> None:
-        """Make each of these services' subscriptions exactly these."""
+        """Add these services' subscriptions."""
 
         def declare(db: sqlite3.Connection) -> None:
             for letter in self._routing.declare(db, wanted):
@@ -479,3 +479,4 @@ def _effects_text(effects: Mapping[str, Effect]) -> str:
 def _rebase(db: sqlite3.Connection) -> None:
     db.execute(SQL["rebase_items"])
     db.execute(SQL["rebase_outbox"])
+    db.execute(SQL["rebase_unrouted"])

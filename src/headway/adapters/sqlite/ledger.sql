@@ -92,7 +92,10 @@ SET state = :state,
     strikes = :strikes,
     successes = :successes,
     alone = 0,
-    free_at = iif(:delay IS NULL, free_at, mono() + :delay),
+    -- When it has ended, that is when it ended; a discarded wait keeps its due time, for when it is restored.
+    free_at = CASE WHEN :delay IS NOT NULL THEN mono() + :delay
+                   WHEN :state IN ('done', 'dead') THEN mono()
+                   ELSE free_at END,
     free_date = iif(:delay IS NULL, free_date, wall() + :delay),
     round_at = iif(:fresh_round, NULL, round_at),
     round_date = iif(:fresh_round, NULL, round_date),
@@ -199,7 +202,8 @@ SELECT at, round, move, from_state, to_state, actor, note FROM headway_audit WHE
 DELETE FROM headway_item WHERE id IN (
     SELECT id FROM headway_item
     WHERE state IN ('done', 'dead', 'discarded')
-      AND moved_date < wall() - :older_than
+      AND (state <> 'dead' OR :dead_letters)
+      AND free_at < mono() - :older_than
       AND NOT EXISTS (SELECT 1 FROM headway_outbox WHERE headway_outbox.item = headway_item.id)
     LIMIT :limit
 )
@@ -207,7 +211,7 @@ DELETE FROM headway_item WHERE id IN (
 -- name: clean_unrouted
 DELETE FROM headway_unrouted WHERE id IN (
     SELECT id FROM headway_unrouted
-    WHERE born_date < wall() - :older_than
+    WHERE born_at < mono() - :older_than
     LIMIT :limit
 )
 
@@ -218,6 +222,9 @@ SET free_at = iif(state = 'running', mono(), mono() + free_date - wall()),
 
 -- name: rebase_outbox
 UPDATE headway_outbox SET free_at = mono()
+
+-- name: rebase_unrouted
+UPDATE headway_unrouted SET born_at = mono() - max(wall() - born_date, 0)
 
 -- name: take_role
 INSERT INTO headway_meta VALUES ('role', :role) ON CONFLICT (name) DO NOTHING

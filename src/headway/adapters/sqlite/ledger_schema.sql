@@ -39,7 +39,7 @@ CREATE INDEX headway_item_free ON headway_item (free_at) WHERE carrier = 'ledger
 CREATE INDEX headway_item_stage ON headway_item (stage, state, moved_date, free_at);
 CREATE INDEX headway_item_event ON headway_item (event_id);
 CREATE INDEX headway_item_key ON headway_item (key);
-CREATE INDEX headway_item_ended ON headway_item (moved_date) WHERE state IN ('done', 'dead', 'discarded');
+CREATE INDEX headway_item_ended ON headway_item (free_at) WHERE state IN ('done', 'dead', 'discarded');
 
 CREATE TABLE headway_attempt (
     item TEXT NOT NULL,

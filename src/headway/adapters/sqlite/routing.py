@@ -34,9 +34,7 @@ class Routing:
         db.execute(SQL["keep_unrouted"], values)
 
     def declare(self, db: sqlite3.Connection, wanted: Wanted) -> list[Letter]:
-        """Replace these services' subscriptions; hand out what was kept for want of them."""
-        for service in wanted:
-            db.execute(SQL["unsubscribe"], {"service": service})
+        """Add these services' subscriptions; hand out what was kept for want of them."""
         subscriptions = [subscription for each in wanted.values() for subscription in each]
         for subscription in subscriptions:
             db.execute(SQL["subscribe"], asdict(subscription))

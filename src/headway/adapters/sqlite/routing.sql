@@ -7,13 +7,9 @@ SELECT stage, service, key FROM headway_subscription WHERE event_type = :event_t
 INSERT INTO headway_subscription (stage, event_type, service, key) VALUES (:stage, :event_type, :service, :key)
 ON CONFLICT (stage, event_type) DO UPDATE SET service = excluded.service, key = excluded.key
 
--- name: unsubscribe
-DELETE FROM headway_subscription
-WHERE service = :service
-
 -- name: keep_unrouted
-INSERT INTO headway_unrouted (event_id, event_type, not_after, body, born_date)
-VALUES (:event_id, :event_type, :not_after, :body, wall())
+INSERT INTO headway_unrouted (event_id, event_type, not_after, body, born_at, born_date)
+VALUES (:event_id, :event_type, :not_after, :body, mono(), wall())
 
 -- name: take_unrouted
 DELETE FROM headway_unrouted

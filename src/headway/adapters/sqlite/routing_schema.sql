@@ -14,6 +14,7 @@ CREATE TABLE headway_unrouted (
     event_type TEXT NOT NULL,
     not_after REAL,
     body BLOB NOT NULL,
+    born_at REAL NOT NULL,                   -- mono(): how old it is
     born_date REAL NOT NULL
 ) STRICT;
 CREATE INDEX headway_unrouted_type ON headway_unrouted (event_type);

@@ -25,6 +25,7 @@ from headway.errors import ConfigError, Conflict, HeadwayError, IllegalMove, Ser
 from headway.ports.points import Point, Probe, unwatched
 
 T = TypeVar("T")
+C = TypeVar("C", bound=sqlite3.Connection)
 Row = Mapping[str, Any]
 Step = Callable[[sqlite3.Connection], T]
 
@@ -56,14 +57,14 @@ class Store:
         self._closed = False
         if sqlite3.sqlite_version_info < OLDEST_SQLITE:
             raise ConfigError(f"SQLite {sqlite3.sqlite_version} is too old: 3.37 or newer is needed")
-        self._writer = self.connect()
-        self._reader = self.connect()
+        self._writer = self.connect(sqlite3.Connection)
+        self._reader = self.connect(sqlite3.Connection)
         # A reader waits for nobody, but for a file that is being recovered after a crash.
         self._reader.execute(f"PRAGMA busy_timeout = {int(PATIENCE * 1000)}")
         self._reader.execute("PRAGMA query_only = ON")
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="headway-sqlite")
 
-    def connect(self, factory: type[sqlite3.Connection] = sqlite3.Connection) -> sqlite3.Connection:
+    def connect(self, factory: type[C]) -> C:
         """A connection of this file with its clocks; transactions are begun and ended by hand."""
         try:
             connection = sqlite3.connect(
@@ -72,7 +73,6 @@ class Store:
                 check_same_thread=False,
                 timeout=0,
                 factory=factory,
-                cached_statements=128 if factory is sqlite3.Connection else 0,
             )
             patiently(connection, "PRAGMA journal_mode = WAL")
         except sqlite3.Error as error:
@@ -234,7 +234,9 @@ def must_hold(path: Path, kind: str, version: int) -> None:
         with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as db:
             meta = dict(db.execute("SELECT name, value FROM headway_meta").fetchall())
     except sqlite3.Error as error:
-        raise ConfigError(f"{path} is no {kind} that can be read ({error}): name another file") from error
+        raise ConfigError(
+            f"{path} cannot be read as a {kind} ({error}): see its permissions, or name another"
+        ) from error
     _check(path, meta, kind, version)
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 import socket
+import sys
 
 import click
 
@@ -12,6 +14,7 @@ from headway.app.cli.shown import broker_option, ledger_option, run_async
 from headway.app.serve import load, serve, stop_on_signals
 from headway.app.wiring import open_parts
 from headway.errors import ConfigError
+from headway.ops.why import times
 from headway.runtime.service import Service
 from headway.runtime.worker import Settings, Stopping
 
@@ -55,9 +58,18 @@ def run(
 
 async def _run(services: list[Service], ledger: str | None, broker: str | None, settings: Settings) -> None:
     stopping = Stopping()
-    stop_on_signals(stopping)
+    stop_on_signals(stopping, say=_say)
     async with open_parts(ledger, broker, session=settings.lease, make=True) as parts:
         names = ", ".join(service.name for service in services)
-        click.echo(f"headway: running {names} on {ledger}; stop with Ctrl-C", err=True)
+        _say(f"running {names} on {ledger}; stop with Ctrl-C")
         await serve(services, parts, settings, stopping)
-    click.echo("headway: stopped; what was running is done or handed back", err=True)
+    left = asyncio.all_tasks() - {asyncio.current_task()}
+    if left:
+        _say(f"stopped; {times(len(left), 'handler')} that would not end was handed back, and ends with this process")
+        sys.stderr.flush()
+        os._exit(0)  # asyncio would wait for it for ever
+    _say("stopped; what was running is done or handed back")
+
+
+def _say(line: str) -> None:
+    click.echo(f"headway: {line}", err=True)
