@@ -242,8 +242,8 @@ IN_PYTHON = (
     Saboteur(
         name="what a failed handler wrote stays",
         file=WORKER,
-        old="        await scope.roll_back(\n            in_use=",
-        new="        dict(\n            in_use=",
+        old="        why = scope.cause_of(error)\n        await scope.roll_back()",
+        new="        why = scope.cause_of(error)",
         first=AT_RUN,
     ),
     Saboteur(
