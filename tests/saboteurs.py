@@ -158,7 +158,7 @@ CONSUMER = "runtime/consumer.py"
 WORKER = "runtime/worker.py"
 LEASE = "runtime/lease.py"
 LEDGER = "adapters/sqlite/ledger.py"
-AT_RUN = ("runtime", "test_guards.py", "ports")
+AT_RUN = ("test_guards.py", "runtime", "ports")
 AT_CORE = ("core", "ports", "runtime")
 
 IN_PYTHON = (
