@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from headway.core.decide import Reason
 from headway.core.item import Item
 from headway.core.states import State
 
@@ -36,6 +37,11 @@ def account(sent: Mapping[str, int], items: Sequence[Item], results: Sequence[in
     ]
     problems += [
         f"item {item.id} is dead without a reason" for item in items if item.state is State.DEAD and not item.reason
+    ]
+    problems += [
+        f"item {item.id} is dead ({item.reason}), and only what kills its workers was to end so"
+        for item in items
+        if item.state is State.DEAD and item.reason != Reason.CRASH_LOOP
     ]
     problems += [f"item {item.id} has {item.successes} successes" for item in items if item.successes > 1]
     problems += [

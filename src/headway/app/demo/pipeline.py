@@ -16,7 +16,7 @@ import msgspec
 from headway import Context, DocumentNotFoundError, Event, Service, SyncContext, policies, retry
 
 SCENE = Path(os.environ.get("HEADWAY_DEMO_SCENE", "."))
-RACE = policies.EVENT_RACE.replace(base_delay=0.5, max_delay=4.0)
+RACE = policies.EVENT_RACE.replace(base_delay=0.5, max_delay=4.0, jitter="equal")
 
 app = Service("demo")
 _failed_before: set[int] = set()
